@@ -1,0 +1,57 @@
+# Needs make and Python 3.11 or newer; everything else is installed into .venv on first use.
+
+PYTHON ?= python3
+RECENT_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
+PIP_INSTALL = .venv/bin/python -m pip install -qq --disable-pip-version-check
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/installed ## Watch an agent get killed half way and resume
+	@PATH="$$(pwd)/.venv/bin:$$PATH"; export PATH; unset PERDURE_STORE; \
+	scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; trap 'exit 130' INT TERM; cd "$$scratch"; \
+	echo '$$ perdure demo'; perdure demo; status=$$?; \
+	case $$status in 0|137) ;; *) exit $$status ;; esac; \
+	echo; echo '$$ perdure resume'; perdure resume
+
+test: .venv/installed ## Run the tests, all but the long campaigns
+	@.venv/bin/python -m pytest -n 2 -m 'not torture'
+
+check: .venv/installed ## Lint, check the format, the types and the layers
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
+
+bench: .venv/bench-installed ## Measure the cost of a step against the alternatives
+	@.venv/bin/python -m benchmarks
+
+torture: .venv/installed ## Run the long campaigns of crashes
+	@.venv/bin/python -m pytest -m torture
+
+clean: ## Remove .venv, builds and caches
+	@rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+.venv/installed: pyproject.toml
+	@if ! { .venv/bin/python -c '$(RECENT_ENOUGH)' && .venv/bin/python -m pip --version; } >/dev/null 2>&1; then \
+		for candidate in "$(PYTHON)" python3.13 python3.12 python3.11; do \
+			if "$$candidate" -c '$(RECENT_ENOUGH)' 2>/dev/null; then found=$$candidate; break; fi; \
+		done; \
+		if [ -z "$$found" ]; then \
+			echo 'No Python 3.11 or newer found. Install one, or name it: make PYTHON=/path/to/python3' >&2; \
+			exit 1; \
+		fi; \
+		echo "Creating .venv with $$("$$found" --version)"; \
+		"$$found" -m venv --clear .venv || exit 1; \
+	fi
+	@echo 'Installing perdure and its tools into .venv'
+	@$(PIP_INSTALL) -e '.[test,check]'
+	@touch $@
+
+.venv/bench-installed: .venv/installed
+	@echo 'Installing the libraries to compare with into .venv'
+	@$(PIP_INSTALL) -e '.[bench]'
+	@touch $@
+
+.PHONY: help demo test check bench torture clean

@@ -1,0 +1,192 @@
+"""perdure with its defaults: every step fsynced before its value reaches the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from pathlib import Path
+
+import apsw
+
+import perdure
+from benchmarks.contenders.raw import read_journal
+from benchmarks.interruption import Interruption
+from benchmarks.payload import RESULT, messages
+from benchmarks.resident import resident_bytes
+from benchmarks.spans import tenths
+
+WARM_UP_STEPS = 20
+RESUMED_RUN = "resumed"
+Message = dict[str, str]
+interruption = Interruption()
+
+
+@perdure.step
+def search_flights(_index: int) -> str:
+    """Return a short result."""
+    return RESULT
+
+
+@perdure.step
+async def search_flights_async(_index: int) -> str:
+    """Return a short result."""
+    return RESULT
+
+
+@perdure.agent
+def sequence(steps: int) -> None:
+    """Take that many steps, one after another."""
+    for index in range(steps):
+        search_flights(index)
+
+
+@perdure.agent
+async def sequence_async(steps: int, _traveller: int = 0) -> None:
+    """Take that many async steps, one after another."""
+    for index in range(steps):
+        await search_flights_async(index)
+
+
+@perdure.step
+def travel(_index: int) -> str:
+    """Return a short result, unless this is where the process dies."""
+    interruption.pass_through()
+    return RESULT
+
+
+@perdure.agent
+def journey() -> None:
+    """Travel until interrupted."""
+    for index in itertools.count():
+        travel(index)
+
+
+def sequential(*, directory: Path, steps: int) -> dict[str, float]:
+    """Time one run of sync steps, from the call to its recorded end."""
+    use_store(directory)
+    perdure.run(sequence, WARM_UP_STEPS)
+    started = time.perf_counter()
+    perdure.run(sequence, steps)
+    return {"per_second": steps / (time.perf_counter() - started)}
+
+
+def sequential_async(*, directory: Path, steps: int) -> dict[str, float]:
+    """Time one run of async steps, from the call to its recorded end."""
+
+    async def measured() -> float:
+        await sequence_async(WARM_UP_STEPS)
+        started = time.perf_counter()
+        await sequence_async(steps)
+        return time.perf_counter() - started
+
+    use_store(directory)
+    return {"per_second": steps / asyncio.run(measured())}
+
+
+def concurrent(*, directory: Path, runs: int, steps: int) -> dict[str, float]:
+    """Time many async runs at once, from the first call to the last recorded end."""
+
+    async def measured() -> float:
+        await sequence_async(WARM_UP_STEPS)
+        started = time.perf_counter()
+        await asyncio.gather(*(sequence_async(steps, traveller) for traveller in range(runs)))
+        return time.perf_counter() - started
+
+    use_store(directory)
+    return {"per_second": runs * steps / asyncio.run(measured())}
+
+
+def conversation_whole(*, directory: Path, steps: int) -> dict[str, float]:
+    """Hand every step the whole conversation so far."""
+    texts = messages(steps)
+    marks: list[float] = []
+
+    @perdure.step
+    def answer(conversation: list[Message]) -> Message:
+        return {"role": "assistant", "content": texts[len(conversation)]}
+
+    @perdure.agent
+    def converse() -> None:
+        conversation: list[Message] = []
+        marks.append(time.perf_counter())
+        for _ in texts:
+            conversation.append(answer(conversation))
+            marks.append(time.perf_counter())
+
+    use_store(directory)
+    perdure.run(converse)
+    return tenths(marks)
+
+
+def conversation_new(*, directory: Path, steps: int) -> dict[str, float]:
+    """Hand every step only the newest message; the agent keeps the conversation."""
+    texts = messages(steps)
+    marks: list[float] = []
+
+    @perdure.step
+    def answer(index: int, _newest: Message) -> Message:
+        return {"role": "assistant", "content": texts[index]}
+
+    @perdure.agent
+    def converse() -> None:
+        conversation: list[Message] = [{"role": "user", "content": texts[0]}]
+        marks.append(time.perf_counter())
+        for index in range(steps):
+            conversation.append(answer(index, conversation[-1]))
+            marks.append(time.perf_counter())
+
+    use_store(directory)
+    perdure.run(converse)
+    return tenths(marks)
+
+
+def interrupt(*, directory: Path, steps: int) -> None:
+    """Leave a run of that many completed steps behind, killed inside the next one."""
+    interruption.kill_after(steps)
+    use_store(directory)
+    perdure.run(journey, run_id=RESUMED_RUN)
+
+
+def resume(*, directory: Path, steps: int) -> None:
+    """Time a new process from `perdure.run` to the first fresh step, and the raw read of the same rows before it.
+
+    A first connection, kept open, has recovered the WAL of the killed process for both of them.
+    """
+    database = database_in(directory)
+    recovered = apsw.Connection(str(database))
+    recovered.pragma("user_version")
+    raw_seconds, rows = read_journal(database, run_id=RESUMED_RUN)
+    assert rows >= steps, f"{rows} rows are fewer than {steps} steps"
+    use_store(directory)
+    interruption.measure_resume(raw_ms=raw_seconds * 1000, rows=rows)
+    perdure.run(journey, run_id=RESUMED_RUN)
+
+
+def memory(*, directory: Path, first_step: int, last_step: int) -> dict[str, float]:
+    """Report what a live run holds per completed step, and the process before it."""
+    held: list[int] = []
+
+    @perdure.agent
+    def wander() -> None:
+        for index in range(last_step):
+            search_flights(index)
+            if index + 1 == first_step:
+                held.append(resident_bytes())
+        held.append(resident_bytes())
+
+    use_store(directory)
+    perdure.run(sequence, WARM_UP_STEPS)
+    at_rest = resident_bytes()
+    perdure.run(wander)
+    return {"at_rest": at_rest, "per_1000": (held[1] - held[0]) / (last_step - first_step) * 1000}
+
+
+def use_store(directory: Path) -> None:
+    """Keep the journal in this trial's directory."""
+    perdure.configure(store=str(database_in(directory)))
+
+
+def database_in(directory: Path) -> Path:
+    """Return the path of the SQLite file."""
+    return directory / "perdure.db"

@@ -1,0 +1,97 @@
+"""The limit of the disk: bare SQLite through apsw, WAL and synchronous=FULL, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import apsw
+
+from benchmarks.payload import RESULT, messages
+from benchmarks.resident import resident_bytes
+from benchmarks.spans import tenths
+
+WARM_UP_STEPS = 20
+SCHEMA = (
+    "CREATE TABLE records ("
+    "id INTEGER PRIMARY KEY, run INTEGER, seq INTEGER, kind TEXT, key TEXT, name TEXT, digest BLOB, value BLOB)"
+)
+INSERT = "INSERT INTO records (run, seq, kind, key, name, digest, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
+JOURNAL = "SELECT * FROM records WHERE run = (SELECT run FROM runs WHERE run_id = ?) ORDER BY seq"
+DIGEST = bytes(range(32))
+
+
+def sequential(*, directory: Path, steps: int) -> dict[str, float]:
+    """Commit one row of about 200 bytes at a time."""
+    connection = opened(directory)
+    for seq in range(WARM_UP_STEPS):
+        connection.execute(INSERT, row(run=0, seq=seq))
+    started = time.perf_counter()
+    for seq in range(steps):
+        connection.execute(INSERT, row(run=1, seq=seq))
+    seconds = time.perf_counter() - started
+    connection.close()
+    return {"per_second": steps / seconds}
+
+
+def concurrent(*, directory: Path, runs: int, steps: int) -> dict[str, float]:
+    """Commit one row of every run in one transaction: the best that group commit can do."""
+    connection = opened(directory)
+    started = time.perf_counter()
+    for seq in range(steps):
+        connection.execute("BEGIN IMMEDIATE")
+        for run in range(runs):
+            connection.execute(INSERT, row(run=run, seq=seq))
+        connection.execute("COMMIT")
+    seconds = time.perf_counter() - started
+    connection.close()
+    return {"per_second": runs * steps / seconds}
+
+
+def conversation(*, directory: Path, steps: int) -> dict[str, float]:
+    """Commit one message of 2 KB at a time."""
+    connection = opened(directory)
+    marks = [time.perf_counter()]
+    for seq, text in enumerate(messages(steps)):
+        connection.execute(INSERT, row(run=1, seq=seq, text=text))
+        marks.append(time.perf_counter())
+    connection.close()
+    return tenths(marks)
+
+
+def memory(*, directory: Path, first_step: int, last_step: int) -> dict[str, float]:
+    """Report what a process holds that only inserts rows."""
+    connection = opened(directory)
+    at_rest = resident_bytes()
+    early = at_rest
+    for seq in range(last_step):
+        connection.execute(INSERT, row(run=1, seq=seq))
+        if seq + 1 == first_step:
+            early = resident_bytes()
+    late = resident_bytes()
+    connection.close()
+    return {"at_rest": at_rest, "per_1000": (late - early) / (last_step - first_step) * 1000}
+
+
+def read_journal(database: Path, *, run_id: str) -> tuple[float, int]:
+    """Open a new connection and read every column of one run's records in order; return the seconds and the rows."""
+    started = time.perf_counter()
+    connection = apsw.Connection(str(database))
+    rows = connection.execute(JOURNAL, (run_id,)).fetchall()
+    seconds = time.perf_counter() - started
+    connection.close()
+    return seconds, len(rows)
+
+
+def opened(directory: Path) -> apsw.Connection:
+    """Open a new database the way perdure opens its own."""
+    connection = apsw.Connection(str(directory / "raw.db"))
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute(SCHEMA)
+    return connection
+
+
+def row(*, run: int, seq: int, text: str = RESULT) -> tuple[int, int, str, str, str, bytes, str]:
+    """Return one row as a step's record would be."""
+    return (run, seq, "step", f"/{seq}", "search_flights", DIGEST, text)

@@ -1,0 +1,107 @@
+"""A conversation that grows by one message of 2 KB per step: the time of early and late steps, and the disk it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.laboratory import Entry, Laboratory, Outcome
+from benchmarks.payload import MESSAGE_BYTES
+from benchmarks.report import Budget, PerStep, Row
+from benchmarks.sequential import ON_DISK
+
+SIZES = (200, 1000, 2000)
+QUICK_SIZES = (200, 2000)
+ROUNDS = 3
+FLAT_AT_MOST = 1.25
+DISK_AT_MOST = 2.5
+# LangGraph's default stores the whole state in every checkpoint, so disk and time grow with the square.
+LANGGRAPH_STEPS_MAX = 1000
+LANGGRAPH_QUICK_STEPS_MAX = 200
+SKIPPED = "skipped: every checkpoint holds the whole conversation, about {gigabytes:.1f} GB at this size"
+
+CONTENDERS = (
+    ("raw apsw", "raw.conversation", ON_DISK),
+    ("perdure, whole", "perdure.conversation_whole", f"{ON_DISK}; the step gets the whole conversation"),
+    ("perdure, newest", "perdure.conversation_new", f"{ON_DISK}; the step gets the newest message"),
+    ("DBOS, whole", "dbos.conversation_whole", f"{ON_DISK} (rollback journal); arguments are not recorded"),
+    ("LangGraph, sync", "langgraph.conversation_whole", f"{ON_DISK}; state with add_messages"),
+    ("LangGraph, delta", "langgraph.conversation_delta", f"{ON_DISK}; opt-in DeltaChannel (beta)"),
+)
+OURS = ("raw apsw", "perdure, whole", "perdure, newest")
+
+
+def measure(laboratory: Laboratory) -> list[Row]:
+    """Return the time per step and the disk of every contender at every size."""
+    sizes = QUICK_SIZES if laboratory.quick else SIZES
+    per_step: dict[str, PerStep] = {}
+    return [row for steps in sizes for row in measure_size(laboratory, steps, largest=max(sizes), per_step=per_step)]
+
+
+def measure_size(laboratory: Laboratory, steps: int, *, largest: int, per_step: dict[str, PerStep]) -> list[Row]:
+    """Measure one size; what a step costs in fsyncs is counted once, at the first size."""
+    entries = [entry_of(laboratory, contender, steps) for contender in CONTENDERS]
+    outcomes = laboratory.interleave(entry for entry in entries if not too_long(laboratory, entry))
+    raw_ms = outcomes["raw apsw"].medians["last_ms"]
+    rows: list[Row] = []
+    for entry in entries:
+        outcome = outcomes.get(entry.label, skipped(steps))
+        if outcome.medians and entry.label not in per_step:
+            per_step[entry.label] = laboratory.count(entry, scale="steps", small=40, large=140)
+        rows += rows_of(entry, outcome, raw_ms=raw_ms, per_step=per_step, budgeted=steps == largest)
+    return rows
+
+
+def rows_of(
+    entry: Entry, outcome: Outcome, *, raw_ms: float, per_step: Mapping[str, PerStep], budgeted: bool
+) -> list[Row]:
+    """Return two rows: the time of a late step, and the disk."""
+    case, ours = f"{entry.parameters['steps']:,} messages", entry.label.startswith("perdure")
+    if not outcome.medians:
+        return [Row("conversation", case, entry.label, None, "", guarantee=entry.guarantee, note=outcome.failure)]
+    first, last = outcome.medians["first_ms"], outcome.medians["last_ms"]
+    disk = outcome.medians["disk_bytes"]
+    raw_bytes = int(str(entry.parameters["steps"])) * MESSAGE_BYTES
+    flat = Budget(f"flat, ≤ {FLAT_AT_MOST}", last / first, at_most=FLAT_AT_MOST)
+    small = Budget(f"≤ {DISK_AT_MOST} of the messages", disk / raw_bytes, at_most=DISK_AT_MOST)
+    return [
+        Row(
+            "conversation",
+            f"{case}, late step",
+            entry.label,
+            last,
+            "ms",
+            ratio=last / raw_ms,
+            per_step=per_step.get(entry.label),
+            guarantee=entry.guarantee,
+            budget=flat if ours and budgeted else None,
+            note=f"an early step took {first:.2f} ms: {last / first:.2f}",
+        ),
+        Row(
+            "conversation",
+            f"{case}, disk",
+            entry.label,
+            disk / 1_000_000,
+            "MB",
+            ratio=disk / raw_bytes,
+            budget=small if ours else None,
+            note="bytes after closing, to bytes of the messages",
+        ),
+    ]
+
+
+def entry_of(laboratory: Laboratory, contender: tuple[str, str, str], steps: int) -> Entry:
+    """Return the entry of a contender at one size."""
+    label, work, guarantee = contender
+    rounds = ROUNDS if label in OURS else laboratory.pick(quick=1, full=ROUNDS)
+    return Entry(label, work, guarantee, {"steps": steps}, rounds)
+
+
+def too_long(laboratory: Laboratory, entry: Entry) -> bool:
+    """Say whether the disk this takes is out of proportion to what it shows."""
+    most = laboratory.pick(quick=LANGGRAPH_QUICK_STEPS_MAX, full=LANGGRAPH_STEPS_MAX)
+    return entry.work == "langgraph.conversation_whole" and int(str(entry.parameters["steps"])) > most
+
+
+def skipped(steps: int) -> Outcome:
+    """Return an outcome that says why there is none."""
+    return Outcome({}, trials=0, failure=SKIPPED.format(gigabytes=steps * steps / 2 * MESSAGE_BYTES / 1e9))

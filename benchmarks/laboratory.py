@@ -1,0 +1,166 @@
+"""Runs trials in processes of their own: interleaved, repeated, summed up by medians, and counted under strace."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.report import PerStep
+
+ROOT = Path(__file__).resolve().parent.parent
+TRIAL_SECONDS_MAX = 1800
+SILENCED = ("PERDURE_", "DBOS_", "LANGSMITH_", "LANGCHAIN_", "OTEL_")
+STRACE = ("strace", "-f", "-c", "-e", "trace=fdatasync,fsync", "-o")
+
+Measured = dict[str, float]
+
+
+class TrialFailed(Exception):
+    """A trial ended without measurements."""
+
+
+class NotInstalled(TrialFailed):
+    """The contender is an optional extra that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row to be: who does what, with what guarantee, in how many rounds."""
+
+    label: str
+    work: str
+    guarantee: str
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    rounds: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The medians of an entry's trials, or why there are none."""
+
+    medians: Mapping[str, float]
+    trials: int
+    failure: str = ""
+
+
+class Laboratory:
+    """Starts trials below one directory, whose disk is the one that is measured."""
+
+    def __init__(self, directory: Path, *, quick: bool) -> None:
+        self.directory = directory
+        self.quick = quick
+
+    def pick(self, *, quick: int, full: int) -> int:
+        """Return the size that fits how long the caller wants to wait."""
+        return quick if self.quick else full
+
+    def interleave(self, entries: Iterable[Entry]) -> dict[str, Outcome]:
+        """Run the trials in rounds, A B C A B C …, so that a noisy minute hits every entry alike."""
+        entries = list(entries)
+        trials: dict[str, list[Measured]] = {entry.label: [] for entry in entries}
+        failures: dict[str, str] = {}
+        for round_number in range(max(entry.rounds for entry in entries)):
+            for entry in entries:
+                if round_number < entry.rounds and entry.label not in failures:
+                    try:
+                        trials[entry.label].append(self.trial(entry))
+                    except TrialFailed as failure:
+                        failures[entry.label] = str(failure)
+        return {
+            label: Outcome(medians=medians(measured), trials=len(measured), failure=failures.get(label, ""))
+            for label, measured in trials.items()
+        }
+
+    def trial(self, entry: Entry) -> Measured:
+        """Run one trial in an empty directory; add the bytes it left on disk."""
+        with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
+            measured = self.run(entry, directory=Path(scratch))
+            return {**measured, "disk_bytes": directory_bytes(Path(scratch))}
+
+    def run(self, entry: Entry, *, directory: Path, tracer: Iterable[str] = (), **parameters: object) -> Measured:
+        """Run one trial in a directory that may hold what an earlier one left; it may end by its own SIGKILL."""
+        parameters = {**entry.parameters, **parameters, "directory": str(directory)}
+        say(f"{entry.label}: {entry.work} {json.dumps(dict(entry.parameters))}")
+        command = [*tracer, sys.executable, "-m", "benchmarks.trial", entry.work, json.dumps(parameters)]
+        try:
+            ended = subprocess.run(
+                command, cwd=directory, env=environment(), capture_output=True, text=True,
+                check=False, timeout=TRIAL_SECONDS_MAX,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as expired:
+            raise TrialFailed(f"gave up after {TRIAL_SECONDS_MAX} s") from expired
+        return measurements(ended)
+
+    def count(self, entry: Entry, *, scale: str, small: int, large: int, steps_per_unit: int = 1) -> PerStep:
+        """Count fsyncs and transactions per step: the difference of two sizes, so that opening and closing cancel."""
+        try:
+            fewer = self._counted_trial(entry, **{scale: small})
+            more = self._counted_trial(entry, **{scale: large})
+        except TrialFailed:
+            return PerStep()
+        steps = (large - small) * steps_per_unit
+        fsyncs = (more["fsyncs"] - fewer["fsyncs"]) / steps if "fsyncs" in more and "fsyncs" in fewer else None
+        return PerStep(fsyncs=fsyncs, transactions=(more["commits"] - fewer["commits"]) / steps)
+
+    def _counted_trial(self, entry: Entry, **parameters: object) -> Measured:
+        with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
+            summary = Path(scratch) / "strace.txt"
+            tracer = (*STRACE, str(summary)) if strace_works() else ()
+            measured = self.run(entry, directory=Path(scratch), tracer=tracer, count_commits=True, **parameters)
+            return {**measured, "fsyncs": summed_calls(summary)} if tracer else measured
+
+
+def medians(trials: list[Measured]) -> Measured:
+    """Return the median of every measurement."""
+    return {name: statistics.median(trial[name] for trial in trials) for name in (trials[0] if trials else ())}
+
+
+def measurements(ended: subprocess.CompletedProcess[str]) -> Measured:
+    """Read what a trial printed."""
+    if ended.returncode not in {0, -signal.SIGKILL}:
+        raise TrialFailed(f"failed: {(ended.stderr.strip() or 'no output').splitlines()[-1]}")
+    lines = ended.stdout.strip().splitlines()
+    measured = json.loads(lines[-1]) if lines else {}
+    if "missing" in measured:
+        raise NotInstalled("not installed (pip install perdure[bench])")
+    return measured or {}
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of a trial: the tree to import from, and no telemetry or settings of the caller's."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(SILENCED)}
+    paths = (str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")]))
+    return kept | {"PYTHONPATH": os.pathsep.join(paths), "LANGSMITH_TRACING": "false"}
+
+
+def strace_works() -> bool:
+    """Say whether system calls can be counted here: strace is installed and may attach."""
+    if shutil.which("strace") is None:
+        return False
+    tried = subprocess.run([*STRACE, os.devnull, sys.executable, "-c", ""], capture_output=True, check=False)
+    return tried.returncode == 0
+
+
+def summed_calls(summary: Path) -> int:
+    """Return the number of calls in a summary written by `strace -c`."""
+    rows = (line.split() for line in summary.read_text(encoding="utf-8").splitlines())
+    return sum(int(row[3]) for row in rows if row and row[-1] in {"fdatasync", "fsync"})
+
+
+def directory_bytes(directory: Path) -> int:
+    """Return the bytes of every file below a directory."""
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def say(text: str) -> None:
+    """Show progress."""
+    print(text, file=sys.stderr, flush=True)

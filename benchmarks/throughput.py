@@ -1,0 +1,70 @@
+"""Rows of steps per second beside the raw limit of the same rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.laboratory import Entry, Laboratory, Outcome
+from benchmarks.report import Budget, PerStep, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The smallest share of the raw limit that is good enough."""
+
+    text: str
+    at_least: float
+
+
+def rows(
+    benchmark: str,
+    laboratory: Laboratory,
+    entries: Sequence[Entry],
+    *,
+    case: Callable[[Entry], str],
+    limits: Mapping[str, Limit],
+    count: Mapping[str, object],
+) -> list[Row]:
+    """Measure every entry; the first is the raw limit."""
+    outcomes = laboratory.interleave(entries)
+    raw = outcomes[entries[0].label].medians.get("per_second")
+    return [
+        row(
+            benchmark,
+            entry,
+            outcomes[entry.label],
+            case=case(entry),
+            raw=raw,
+            limit=limits.get(entry.label),
+            per_step=None if outcomes[entry.label].failure else laboratory.count(entry, **count),
+        )
+        for entry in entries
+    ]
+
+
+def row(
+    benchmark: str,
+    entry: Entry,
+    outcome: Outcome,
+    *,
+    case: str,
+    raw: float | None,
+    limit: Limit | None,
+    per_step: PerStep | None,
+) -> Row:
+    """Sum up one entry."""
+    value = outcome.medians.get("per_second")
+    ratio = value / raw if value and raw else None
+    return Row(
+        benchmark=benchmark,
+        case=case,
+        contender=entry.label,
+        value=value,
+        unit="steps/s",
+        ratio=ratio,
+        per_step=per_step,
+        guarantee=entry.guarantee,
+        budget=Budget(limit.text, ratio, at_least=limit.at_least) if limit and ratio else None,
+        note=outcome.failure,
+    )

@@ -1,0 +1,223 @@
+"""Every error a user can meet, each with what happened, what is safe, and what to do next.
+
+PerdureError                      exit code
+├── UsageError                    2
+│   ├── NotInRun
+│   ├── UnstorableValue
+│   ├── UnknownRun
+│   └── InvalidSettings
+├── ResumeError                   5
+│   ├── JournalDiverged
+│   ├── CheckpointCorrupt         6
+│   ├── CommitsLost               6
+│   ├── FormatTooNew              6
+│   ├── EffectInDoubt             4
+│   └── RunHeld
+├── StepFailed                    1
+│   ├── AttemptsExhausted
+│   └── DeadlineExceeded
+├── DeliveriesExhausted           5
+├── StoreError                    6
+│   ├── StoreUnavailable
+│   ├── StoreFull
+│   ├── StoreReadOnly
+│   ├── SchemaTooNew
+│   └── UnsafeEngine
+└── InternalError                 1
+
+Signal (BaseException)
+├── RunSuspended                  the run stops here, resumably
+├── RunCancelled                  somebody asked the run to end
+└── LeaseLost                     another worker extends this run's journal now
+
+Signals derive from BaseException because agent frameworks turn every Exception into text for the model. Correctness never
+depends on one arriving: the store fences.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PerdureError(Exception):
+    """What happened (the message), what is safe, and what to do (the hint)."""
+
+    code: ClassVar[str] = "perdure"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, safe: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.safe = safe
+        self.hint = hint
+
+    def lines(self) -> list[str]:
+        """The lines shown to a person instead of a traceback."""
+        shown = [f"perdure: {self.message}"]
+        if self.safe:
+            shown.append(f"   safe: {self.safe}")
+        if self.hint:
+            shown.append(f"     do: {self.hint}")
+        return shown
+
+
+class UsageError(PerdureError):
+    """perdure was called in a way that cannot work; nothing was changed."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class NotInRun(UsageError):
+    """A call that only makes sense inside a run was made outside one."""
+
+    code = "not_in_run"
+
+
+class UnstorableValue(UsageError):
+    """A value would not come back as it went in."""
+
+    code = "unstorable_value"
+
+
+class UnknownRun(UsageError):
+    """No run has this id or name."""
+
+    code = "unknown_run"
+
+
+class InvalidSettings(UsageError):
+    """A setting, an environment variable or pyproject.toml holds something perdure cannot use."""
+
+    code = "invalid_settings"
+
+
+class ResumeError(PerdureError):
+    """The run cannot go on by itself; everything recorded is kept."""
+
+    code = "resume"
+    exit_code = 5
+
+
+class JournalDiverged(ResumeError):
+    """The code now makes another call than the one the journal recorded at this place."""
+
+    code = "journal_diverged"
+
+
+class CheckpointCorrupt(ResumeError):
+    """A record is damaged; it is never replayed as truth."""
+
+    code = "checkpoint_corrupt"
+    exit_code = 6
+
+
+class CommitsLost(ResumeError):
+    """The store is older than what was acknowledged: it was restored, cut or replaced."""
+
+    code = "commits_lost"
+    exit_code = 6
+
+
+class FormatTooNew(ResumeError):
+    """A record was written by a newer perdure."""
+
+    code = "format_too_new"
+    exit_code = 6
+
+
+class EffectInDoubt(ResumeError):
+    """An effect was started and never confirmed; a person must say what happened."""
+
+    code = "effect_in_doubt"
+    exit_code = 4
+
+
+class RunHeld(ResumeError):
+    """Another live process holds this run."""
+
+    code = "run_held"
+
+
+class StepFailed(PerdureError):
+    """A step failed with an error that cannot be rebuilt as its own class."""
+
+    code = "step_failed"
+
+
+class AttemptsExhausted(StepFailed):
+    """Every attempt the retry policy allows has failed."""
+
+    code = "attempts_exhausted"
+
+
+class DeadlineExceeded(StepFailed, TimeoutError):
+    """A step took longer than its timeout."""
+
+    code = "deadline_exceeded"
+
+
+class DeliveriesExhausted(PerdureError):
+    """A run kept ending its workers without completing a step, and was parked."""
+
+    code = "deliveries_exhausted"
+    exit_code = 5
+
+
+class StoreError(PerdureError):
+    """The store cannot do what was asked; what it acknowledged before stands."""
+
+    code = "store"
+    exit_code = 6
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be opened, or an input/output error stopped it."""
+
+    code = "store_unavailable"
+
+
+class StoreFull(StoreError):
+    """No room is left where the store lives."""
+
+    code = "store_full"
+
+
+class StoreReadOnly(StoreError):
+    """The store may not be written."""
+
+    code = "store_read_only"
+
+
+class SchemaTooNew(StoreError):
+    """The store was written by a newer perdure; nothing was touched."""
+
+    code = "schema_too_new"
+
+
+class UnsafeEngine(StoreError):
+    """This SQLite can corrupt a database that two connections write."""
+
+    code = "unsafe_engine"
+
+
+class InternalError(PerdureError):
+    """perdure broke one of its own rules; the run was stopped before it could do harm."""
+
+    code = "internal"
+
+
+class Signal(BaseException):
+    """Control flow that user code must not mistake for a failure."""
+
+
+class RunSuspended(Signal):
+    """The run stops here and can be resumed."""
+
+
+class RunCancelled(Signal):
+    """Somebody asked for this run to end."""
+
+
+class LeaseLost(Signal):
+    """Another worker has taken this run over; nothing more may be written or performed here."""

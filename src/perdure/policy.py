@@ -1,0 +1,125 @@
+"""Retry arithmetic and the reading of exceptions, pure: what to do next, never doing it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from perdure.errors import UsageError
+
+if TYPE_CHECKING:
+    from perdure.records import Run
+
+DEFAULT_KEY_TTL_SECONDS: Final = 24 * 3600.0
+DEFAULT_IN_FLIGHT_SECONDS: Final = 10.0
+RESUMABLE_SECONDS: Final = 24 * 3600.0
+"""A run left alone for longer is named, not resumed, unless somebody asks for it."""
+
+ExceptionTypes = tuple[type[BaseException], ...]
+
+_CERTAIN: Final[ExceptionTypes] = (ConnectionRefusedError,)
+_CERTAIN_NAMES: Final = frozenset(
+    {
+        "socket.gaierror",
+        "httpx.ConnectError",
+        "httpx.ConnectTimeout",
+        "httpx.UnsupportedProtocol",
+        "httpx2.ConnectError",
+        "httpx2.ConnectTimeout",
+        "aiohttp.client_exceptions.ClientConnectorError",
+        "requests.exceptions.ConnectTimeout",
+        "urllib3.exceptions.NewConnectionError",
+    }
+)
+_CLIENT_ERRORS: Final = range(400, 500)
+_UNSETTLED_CLIENT_ERRORS: Final = frozenset({408, 409, 425})
+"""Answers below 500 after which the request may still have been, or be, carried out."""
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """How often a call is attempted, how long between attempts, and after which exceptions."""
+
+    attempts: int = 3
+    delay_seconds: float = 0.5
+    factor: float = 2.0
+    max_delay_seconds: float = 60.0
+    jitter: float = 0.1
+    on: ExceptionTypes = (Exception,)
+
+    def __post_init__(self) -> None:
+        """Refuse a policy that could never act as written."""
+        if self.attempts < 1:
+            raise UsageError(
+                f"Retry(attempts={self.attempts}): at least one attempt is needed.", hint="Retry(attempts=3)"
+            )
+        if self.delay_seconds < 0 or self.max_delay_seconds < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
+            raise UsageError(
+                f"{self!r}: delays must not be negative, factor at least 1, jitter between 0 and 1.",
+                hint="Retry(attempts=3, delay_seconds=0.5, factor=2, jitter=0.1)",
+            )
+        if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in self.on):
+            raise UsageError(
+                f"Retry(on={self.on!r}): only exception classes can be listed.", hint="Retry(on=(OSError,))"
+            )
+
+
+ONCE: Final = Retry(attempts=1)
+SAME_KEY: Final = Retry(attempts=4, delay_seconds=0.5)
+"""How a keyed effect is sent again after an ambiguous answer, before a person is asked."""
+
+
+def delay_seconds(retry: Retry, *, failed_attempts: int, fraction: float) -> float:
+    """How long to wait after the given number of failed attempts; `fraction` in [0, 1) spreads the herd."""
+    exponent = min(failed_attempts - 1, 64)
+    plain = min(retry.delay_seconds * retry.factor**exponent, retry.max_delay_seconds)
+    return plain * (1 + retry.jitter * (2 * fraction - 1))
+
+
+def may_retry(retry: Retry, *, failed_attempts: int, error: BaseException) -> bool:
+    """Whether another attempt is allowed after this error."""
+    return failed_attempts < retry.attempts and isinstance(error, retry.on)
+
+
+def proves_nothing_happened(error: BaseException, *, certain: ExceptionTypes, ambiguous: ExceptionTypes) -> bool:
+    """Whether this exception shows that the effect did not take place; anything unknown does not."""
+    if isinstance(error, ambiguous):
+        return False
+    if isinstance(error, (*certain, *_CERTAIN)):
+        return True
+    return any(_qualified_name(kind) in _CERTAIN_NAMES for kind in type(error).__mro__) or _is_refusal(error)
+
+
+def is_settleable(*, age_seconds: float, in_flight_seconds: float) -> bool:
+    """Whether a request sent that long ago can no longer land, so that `did_not_happen` counts."""
+    return age_seconds >= in_flight_seconds
+
+
+def is_spent(run: Run, *, limit: int) -> bool:
+    """Whether the run has ended as many workers in a row as it may without completing a step."""
+    return run.deliveries >= limit
+
+
+def is_recent(run: Run, *, now: float) -> bool:
+    """Whether a run was touched recently enough to be resumed without being named."""
+    return now - run.updated_at <= RESUMABLE_SECONDS
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """An HTTP answer that says the request was not carried out (httpx, requests, aiohttp, urllib)."""
+    answer = getattr(error, "response", None)
+    for holder, attribute in (
+        (answer, "status_code"),
+        (answer, "status"),
+        (error, "status_code"),
+        (error, "status"),
+        (error, "code"),
+    ):
+        status = getattr(holder, attribute, None)
+        if isinstance(status, int) and status in _CLIENT_ERRORS:
+            return status not in _UNSETTLED_CLIENT_ERRORS
+    return False
+
+
+def _qualified_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

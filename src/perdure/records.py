@@ -1,0 +1,368 @@
+"""Everything the store keeps, as frozen structs, and the digests that make damage visible.
+
+A journal is an ordered list of `Record`s. Each carries a digest over its own fields and the digest of the record before it,
+so a run's records form one chain; the `Run` row holds the chain's length and head, and a digest of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+FORMAT: Final = 1
+"""The version of the record bodies below, written into every run's first record."""
+
+DIGEST_BYTES: Final = 16
+NO_DIGEST: Final = bytes(DIGEST_BYTES)
+NULL: Final = Raw(b"null")
+
+Durability = Literal["power", "process"]
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class WaitReason(StrEnum):
+    """Why a waiting run waits."""
+
+    HUMAN = "human"
+    TIME = "time"
+    SIGNAL = "signal"
+    CHILD = "child"
+    IN_DOUBT = "in_doubt"
+    PARKED = "parked"
+
+
+class Kind(StrEnum):
+    """What a record of the journal says."""
+
+    STARTED = "started"
+    DELIVERY = "delivery"
+    STEP = "step"
+    ATTEMPT = "attempt"
+    INTENT = "intent"
+    RECEIPT = "receipt"
+    DOUBT = "doubt"
+    VERDICT = "verdict"
+    PATCHED = "patched"
+    REPAIRED = "repaired"
+    ENDED = "ended"
+
+
+FINISHED: Final = frozenset({RunState.COMPLETED, RunState.CANCELLED})
+"""States that no delivery leaves again; a failed run may be resumed."""
+
+
+class Record(Struct, frozen=True, gc=False):
+    """One entry of a journal."""
+
+    seq: int
+    kind: str
+    key: str
+    name: str
+    arguments: bytes
+    at: float
+    epoch: int
+    body: str
+    digest: bytes = NO_DIGEST
+
+
+class Run(Struct, frozen=True, gc=False):
+    """One agent task: who it is, where it stands, and the head of its journal."""
+
+    run_id: str
+    name: str
+    agent: str
+    arguments: bytes
+    durability: Durability
+    created_at: float
+    updated_at: float
+    state: str = RunState.QUEUED
+    reason: str = ""
+    detail: str = ""
+    epoch: int = 0
+    holder: str = ""
+    deliveries: int = 0
+    steps: int = 0
+    suspects: int = 0
+    length: int = 0
+    head: bytes = NO_DIGEST
+    digest: bytes = NO_DIGEST
+
+
+class Worker(Struct, frozen=True):
+    """A process that may hold runs, and how to tell whether it is alive."""
+
+    worker_id: str
+    pid: int
+    host: str
+    boot_id: str
+    lock_inode: int
+    beat_at: float
+    beat_boot: float
+
+
+class Mail(Struct, frozen=True):
+    """What somebody other than the holder wrote to a run."""
+
+    mail_id: int
+    run_id: str
+    kind: Literal["verdict", "evidence", "cancel"]
+    key: str
+    body: str
+    by: str
+    at: float
+    taken: int = 0
+    digest: bytes = NO_DIGEST
+
+
+class Loss(Struct, frozen=True):
+    """Acknowledged commits that the store no longer had when it was opened."""
+
+    generation: int
+    at: float
+    expected: int
+    found: int
+
+
+class Append(Struct, frozen=True):
+    """One fenced extension of a journal: the records, and the run's row after them."""
+
+    run: Run
+    records: tuple[Record, ...]
+    blobs: tuple[tuple[bytes, bytes], ...] = ()
+    taken: tuple[int, ...] = ()
+    power: bool = True
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """An exception as it is stored: its class by name, its message, its arguments when they are plain."""
+
+    type: str
+    message: str
+    arguments: Raw = NULL
+    plain: bool = False
+    trace: str = ""
+
+
+class Started(Struct, frozen=True, omit_defaults=True):
+    """Body of the first record: what was asked for, and by which code."""
+
+    agent: str
+    arguments: Raw
+    code: str
+    format: int = FORMAT
+    python: str = ""
+    perdure: str = ""
+
+
+class Delivery(Struct, frozen=True, omit_defaults=True):
+    """Body of a delivery: who took the run, and what became of the holder before."""
+
+    worker: str
+    pid: int
+    host: str
+    delivery: int
+    before: str = ""
+
+
+class Done(Struct, frozen=True, omit_defaults=True):
+    """Body of a completed step or of an effect's receipt: a value, or the failure raised to the agent."""
+
+    value: Raw = NULL
+    blob: str = ""
+    failure: Failure | None = None
+    attempt: int = 1
+    seconds: float = 0.0
+    shown: str = ""
+    state: dict[str, Raw] | None = None
+    dropped: tuple[str, ...] = ()
+
+
+class Attempt(Struct, frozen=True, omit_defaults=True):
+    """Body of a failed attempt that will be followed by another."""
+
+    attempt: int
+    failure: Failure
+    next_at: float
+    seconds: float = 0.0
+    shown: str = ""
+
+
+class Intended(Struct, frozen=True, omit_defaults=True):
+    """Body of an intent: everything needed to check, repeat under the same key, or ask a person."""
+
+    effect_key: str
+    attempt: int
+    arguments: Raw
+    blob: str = ""
+    boot_id: str = ""
+    boot_at: float = 0.0
+    shown: str = ""
+
+
+class Doubt(Struct, frozen=True, omit_defaults=True):
+    """Body of a doubt: why an attempt that began cannot be called done or not done."""
+
+    attempt: int
+    why: str
+    lost: bool = False
+
+
+class Settled(Struct, frozen=True, omit_defaults=True):
+    """Body of a verdict: how an effect in doubt was settled, and by whom."""
+
+    attempt: int
+    outcome: Literal["happened", "did_not_happen", "fail"]
+    by: str
+    value: Raw = NULL
+    blob: str = ""
+    note: str = ""
+
+
+class Ended(Struct, frozen=True, omit_defaults=True):
+    """Body of an ending or a pause: the outcome, or why the run stopped."""
+
+    state: str
+    reason: str = ""
+    value: Raw = NULL
+    blob: str = ""
+    failure: Failure | None = None
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+    reopened: tuple[str, ...] = ()
+    undone: bool = False
+
+
+class Repaired(Struct, frozen=True, omit_defaults=True):
+    """Body of a repair: how many records after the trusted prefix were set aside."""
+
+    set_aside: int
+    why: str
+
+
+BODY_OF: Final[dict[str, type[Struct]]] = {
+    Kind.STARTED: Started,
+    Kind.DELIVERY: Delivery,
+    Kind.STEP: Done,
+    Kind.ATTEMPT: Attempt,
+    Kind.INTENT: Intended,
+    Kind.RECEIPT: Done,
+    Kind.DOUBT: Doubt,
+    Kind.VERDICT: Settled,
+    Kind.REPAIRED: Repaired,
+    Kind.ENDED: Ended,
+}
+
+_encode_body = msgspec.json.Encoder().encode
+_encode_fields = msgspec.msgpack.Encoder().encode
+_decoders: Final[dict[str, msgspec.json.Decoder[Any]]] = {
+    kind: msgspec.json.Decoder(body) for kind, body in BODY_OF.items()
+}
+
+
+def write_body(body: Struct) -> str:
+    """A body as the JSON text that is stored."""
+    return _encode_body(body).decode()
+
+
+def read_body(record: Record) -> Any:  # noqa: ANN401 - the struct depends on the record's kind
+    """The body struct of a record; raises `ValueError` (msgspec's own) where it is not one."""
+    return _decoders[record.kind].decode(record.body)
+
+
+def chained(run_id: str, before: bytes, record: Record) -> Record:
+    """This record with its digest, as the one that follows a record with digest `before`."""
+    return Record(
+        record.seq,
+        record.kind,
+        record.key,
+        record.name,
+        record.arguments,
+        record.at,
+        record.epoch,
+        record.body,
+        record_digest(run_id, before, record),
+    )
+
+
+def record_digest(run_id: str, before: bytes, record: Record) -> bytes:
+    """The digest that binds a record's fields to its place in the chain."""
+    fields = (
+        before,
+        run_id,
+        record.seq,
+        record.kind,
+        record.key,
+        record.name,
+        record.arguments,
+        record.at,
+        record.epoch,
+        record.body,
+    )
+    return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
+
+
+def run_digest(run: Run) -> bytes:
+    """The digest over every field of a run's row but itself."""
+    fields = (
+        run.run_id,
+        run.name,
+        run.agent,
+        run.arguments,
+        run.durability,
+        run.created_at,
+        run.updated_at,
+        run.state,
+        run.reason,
+        run.detail,
+        run.epoch,
+        run.holder,
+        run.deliveries,
+        run.steps,
+        run.suspects,
+        run.length,
+        run.head,
+    )
+    return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
+
+
+def sealed_run(run: Run) -> Run:
+    """This row with its digest brought up to date."""
+    return msgspec.structs.replace(run, digest=run_digest(run))
+
+
+def mail_digest(mail: Mail) -> bytes:
+    """The digest over what a mail says; being taken does not change it."""
+    fields = (mail.run_id, mail.kind, mail.key, mail.body, mail.by, mail.at)
+    return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
+
+
+def blob_digest(content: bytes) -> bytes:
+    """The address of a large value: the digest of its content."""
+    return hashlib.sha256(content).digest()
+
+
+def extended(run: Run, *, at: float, records: tuple[Record, ...], **changes: Any) -> tuple[Run, tuple[Record, ...]]:  # noqa: ANN401
+    """The run's row and the chained records after `records` were appended to its journal."""
+    chain: list[Record] = []
+    head = run.head
+    for record in records:
+        link = chained(run.run_id, head, record)
+        chain.append(link)
+        head = link.digest
+    after = msgspec.structs.replace(run, updated_at=at, length=run.length + len(chain), head=head, **changes)
+    return sealed_run(after), tuple(chain)

@@ -1,0 +1,260 @@
+"""Decides what a call means given the journal: pure functions of (journal, next call).
+
+`decide` answers with one of `Fresh`, `Replayed`, `Verdicted`, `InDoubt`, `Diverged`; the engine acts on it and never looks at
+records itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from perdure.records import Attempt, Done, Doubt, Ended, Intended, Kind, Record, Settled, read_body
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class Call(Struct, frozen=True, gc=False):
+    """The next call of the program: where it stands, what it is, with which arguments."""
+
+    key: str
+    name: str
+    arguments: bytes
+    kind: Literal["step", "effect"]
+    shown: str = ""
+
+
+class Fresh(Struct, frozen=True):
+    """Nothing completed is recorded: perform this attempt, not before that time."""
+
+    attempt: int = 1
+    not_before: float = 0.0
+
+
+class Replayed(Struct, frozen=True, gc=False):
+    """The call completed before: its recorded value or failure is the answer."""
+
+    done: Done
+
+
+class Verdicted(Struct, frozen=True):
+    """The call was in doubt and has been settled: it happened with this value, or the run fails here."""
+
+    verdict: Settled
+
+
+class InDoubt(Struct, frozen=True):
+    """The call was started and never confirmed. Without `intent`, the intent itself may be what was lost."""
+
+    attempt: int
+    intent: Record | None
+    why: str = ""
+
+
+class Diverged(Struct, frozen=True):
+    """The journal holds another call at this place."""
+
+    recorded: str
+    called: str
+
+
+Decision = Fresh | Replayed | Verdicted | InDoubt | Diverged
+
+
+class Entry:
+    """What the journal knows of one step key."""
+
+    __slots__ = (
+        "_body",
+        "_done",
+        "attempts",
+        "kind",
+        "name",
+        "arguments",
+        "doubt",
+        "failed",
+        "intent",
+        "not_before",
+        "seq",
+        "shown",
+        "verdict",
+    )
+
+    def __init__(self, record: Record, kind: Literal["step", "effect"]) -> None:
+        self.seq = record.seq
+        self.kind = kind
+        self.name = record.name
+        self.arguments = record.arguments
+        self.shown = ""
+        self.attempts = 0
+        self.not_before = 0.0
+        self.intent: Record | None = None
+        self.doubt = ""
+        self.verdict: Settled | None = None
+        self._done: Record | None = None
+        self._body: Done | None = None
+
+    @property
+    def done(self) -> Done | None:
+        """The completion, decoded when first asked for."""
+        if self._body is None and self._done is not None:
+            self._body = read_body(self._done)
+        return self._body
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a completion is recorded."""
+        return self._done is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an intent stands here without receipt, failure or verdict."""
+        return self.intent is not None and self._done is None and self.verdict is None
+
+    def complete(self, record: Record) -> None:
+        """A value or a failure was recorded for this call."""
+        self._done, self._body = record, None
+        self.intent = None
+
+    def reopen(self) -> None:
+        """The failure recorded here ended the run: a resume attempts the call anew."""
+        self._done = self._body = None
+        self.verdict = None
+        self.intent = None
+        self.not_before = 0.0
+        if self.kind == "step":
+            self.attempts = 0
+
+    def shown_call(self) -> str:
+        """The recorded call as a person would write it."""
+        if self._done is not None and not self.shown:
+            done = self.done
+            self.shown = done.shown if done else ""
+        return self.shown or f"{self.name}(…)"
+
+
+class Journal:
+    """The records of one run, indexed by step key."""
+
+    def __init__(self, records: Iterable[Record] = (), *, suspects: int = 0) -> None:
+        self.suspects = suspects
+        self.entries: dict[str, Entry] = {}
+        self.patches: set[str] = set()
+        self.ended: Ended | None = None
+        self.first: Record | None = None
+        self.seconds = 0.0
+        self._last_index: dict[str, int] = {}
+        for record in records:
+            self.absorb(record)
+
+    def absorb(self, record: Record) -> None:
+        """Take the next record in."""
+        kind = record.kind
+        if kind == Kind.STEP:
+            entry = self._entry(record, "step")
+            entry.complete(record)
+        elif kind == Kind.RECEIPT:
+            self._entry(record, "effect").complete(record)
+        elif kind == Kind.PATCHED:
+            self.patches.add(record.key)
+        elif kind == Kind.STARTED:
+            self.first = record
+        elif kind == Kind.ENDED:
+            self._absorb_end(read_body(record))
+        elif record.key:
+            self._absorb_progress(record)
+
+    def open_entries(self) -> Iterator[tuple[str, Entry]]:
+        """The effects in doubt, oldest first."""
+        return ((key, entry) for key, entry in self.entries.items() if entry.is_open)
+
+    def completed(self) -> Iterator[tuple[str, Entry]]:
+        """The calls with a recorded completion, oldest first."""
+        return ((key, entry) for key, entry in self.entries.items() if entry.is_done)
+
+    def reaches_beyond(self, scope: str, index: int) -> bool:
+        """Whether a call of this scope at this index or later is recorded."""
+        return self._last_index.get(scope, -1) >= index
+
+    def _entry(self, record: Record, kind: Literal["step", "effect"]) -> Entry:
+        entry = self.entries.get(record.key)
+        if entry is None:
+            entry = self.entries[record.key] = Entry(record, kind)
+            scope, dot, index = record.key.rpartition(".")
+            if dot and index.isdecimal():
+                self._last_index[scope] = max(self._last_index.get(scope, -1), int(index))
+        return entry
+
+    def _absorb_progress(self, record: Record) -> None:
+        body: Any = read_body(record)
+        match body:
+            case Intended():
+                entry = self._entry(record, "effect")
+                entry.intent, entry.verdict, entry.doubt = record, None, ""
+                entry.attempts = body.attempt
+                entry.shown = body.shown
+            case Attempt():
+                entry = self._entry(record, "step")
+                entry.attempts = body.attempt
+                entry.not_before = body.next_at
+                entry.intent = None
+                entry.shown = body.shown or entry.shown
+            case Doubt():
+                entry = self._entry(record, "effect")
+                entry.doubt = body.why
+                if body.lost:
+                    entry.intent = record
+                    entry.attempts = body.attempt
+            case Settled():
+                entry = self._entry(record, "effect")
+                if body.outcome == "did_not_happen":
+                    entry.intent, entry.doubt = None, ""
+                else:
+                    entry.verdict = body
+
+    def _absorb_end(self, ended: Ended) -> None:
+        self.ended = ended
+        for key in ended.reopened:
+            if key in self.entries:
+                self.entries[key].reopen()
+
+
+def decide(journal: Journal, call: Call) -> Decision:
+    """What this call means, given everything recorded so far."""
+    entry = journal.entries.get(call.key)
+    if entry is None:
+        if journal.suspects and call.kind == "effect":
+            return InDoubt(
+                attempt=1, intent=None, why="records of this run were lost or damaged; its intent may be among them"
+            )
+        return Fresh()
+    if entry.name != call.name or entry.arguments != call.arguments or entry.kind != call.kind:
+        return Diverged(recorded=entry.shown_call(), called=call.shown or call.name)
+    done = entry.done
+    if done is not None:
+        return Replayed(done)
+    if entry.verdict is not None:
+        return Verdicted(entry.verdict)
+    if entry.intent is not None:
+        return InDoubt(attempt=entry.attempts, intent=entry.intent, why=entry.doubt)
+    return Fresh(attempt=entry.attempts + 1, not_before=entry.not_before)
+
+
+def left_over(journal: Journal, visited: set[str]) -> Entry | None:
+    """The first recorded call that the finished program never made."""
+    for key, entry in journal.entries.items():
+        if key not in visited:
+            return entry
+    return None
+
+
+def is_patched(journal: Journal, *, scope: str, index: int, name: str) -> tuple[bool, str]:
+    """Whether new code runs at this place, and the key of the mark that says so (empty when nothing is to be recorded)."""
+    key = f"{scope}.{index}?{name}"
+    if key in journal.patches:
+        return True, ""
+    if journal.reaches_beyond(scope, index):
+        return False, ""
+    return True, key

@@ -1,0 +1,99 @@
+"""Where settings come from: a call to `configure`, the environment, `[tool.perdure]` in pyproject.toml, the defaults.
+
+The first of these that names a setting decides. An unknown name or an unusable value is an error, never ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from perdure.errors import InvalidSettings
+from perdure.records import Durability
+
+ENVIRONMENT_PREFIX: Final = "PERDURE_"
+_NOT_SETTINGS: Final = frozenset({"PERDURE_TEST_POSTGRES"})
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What can be chosen, with the defaults."""
+
+    store: str = "./.perdure/perdure.db"
+    durability: Durability = "power"
+    deliveries: int = 3
+    renew_seconds: float = 10.0
+    stall_seconds: float = 120.0
+    open_seconds: float = 10.0
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that could never work."""
+        if self.deliveries < 1:
+            raise ValueError(f"deliveries is {self.deliveries}, at least 1 is needed")
+        if min(self.renew_seconds, self.open_seconds) <= 0:
+            raise ValueError("renew_seconds and open_seconds must be above 0")
+        if self.stall_seconds <= self.renew_seconds:
+            raise ValueError(
+                f"stall_seconds ({self.stall_seconds:g}) must be above renew_seconds ({self.renew_seconds:g}), "
+                "or a healthy holder would be robbed between two beats"
+            )
+
+
+_chosen: dict[str, Any] = {}
+
+
+def configure(**chosen: Any) -> None:  # noqa: ANN401 - checked against Settings
+    """Choose settings in code, for this process; `None` takes a choice back."""
+    merged = {**_chosen, **chosen}
+    remaining = {name: value for name, value in merged.items() if value is not None}
+    if "store" in remaining:
+        remaining["store"] = os.fspath(remaining["store"])
+    _convert(remaining, source="perdure.configure")
+    _chosen.clear()
+    _chosen.update(remaining)
+
+
+def current_settings(directory: Path | None = None) -> Settings:
+    """The settings in force for this process and directory."""
+    merged = {**_from_project(directory or Path.cwd()), **_from_environment(), **_chosen}
+    return _convert(merged, source="the settings")
+
+
+def _from_environment() -> dict[str, Any]:
+    found = {
+        name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        for name, value in os.environ.items()
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in _NOT_SETTINGS
+    }
+    _convert(found, source="the environment (PERDURE_…)")
+    return found
+
+
+def _from_project(directory: Path) -> dict[str, Any]:
+    path = directory / "pyproject.toml"
+    try:
+        table = tomllib.loads(path.read_text()).get("tool", {}).get("perdure", {})
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidSettings(
+            f"{path} cannot be read: {error}", safe="nothing was started.", hint="mend the file, or move it away"
+        ) from error
+    plain = {name: value for name, value in table.items() if not isinstance(value, dict)}
+    _convert(plain, source=f"[tool.perdure] in {path}")
+    return plain
+
+
+def _convert(values: dict[str, Any], *, source: str) -> Settings:
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
+        known = ", ".join(Settings.__struct_fields__)
+        raise InvalidSettings(
+            f"{source}: {error}.", safe="nothing was started.", hint=f"the settings are: {known}"
+        ) from error

@@ -1,0 +1,148 @@
+"""Who may extend a run's journal: the pure part of claiming, shared by every store."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from perdure import clock
+from perdure.errors import CommitsLost, DeliveriesExhausted, PerdureError, RunHeld
+from perdure.policy import is_spent
+from perdure.records import (
+    FINISHED,
+    Delivery,
+    Ended,
+    Kind,
+    Record,
+    Run,
+    RunState,
+    WaitReason,
+    Worker,
+    extended,
+    write_body,
+)
+
+if TYPE_CHECKING:
+    from perdure.store.protocol import Terms
+
+
+class Presence(StrEnum):
+    """What is known of the process that holds a run."""
+
+    NONE = "nobody held it"
+    ALIVE = "its holder lives"
+    DEAD = "its process died"
+    STALLED = "its process gave no sign of life"
+
+
+class Park(Struct, frozen=True, omit_defaults=True):
+    """Why a run stopped, as kept in its row."""
+
+    code: str = ""
+    message: str = ""
+    safe: str = ""
+    hint: str = ""
+
+
+class Claimed(Struct, frozen=True):
+    """What a claim writes, and the error the claimant gets after it is written."""
+
+    run: Run
+    records: tuple[Record, ...]
+    refusal: PerdureError | None = None
+
+
+def write_park(park: Park) -> str:
+    """A park as kept in the run's row."""
+    return msgspec.json.encode(park).decode()
+
+
+def read_park(run: Run) -> Park:
+    """Why the run stopped; empty where it did not."""
+    return msgspec.json.decode(run.detail, type=Park) if run.detail else Park()
+
+
+def claim(run: Run, claimant: Worker, holder: Worker | None, presence: Presence, terms: Terms) -> Claimed:
+    """What claiming this run means, given what is known of its holder."""
+    if run.state in FINISHED:
+        return Claimed(run, ())
+    if presence is Presence.ALIVE:
+        raise held(run, holder)
+    park = read_park(run)
+    if not terms.pardon:
+        if park.code == CommitsLost.code:
+            raise CommitsLost(park.message, safe=park.safe, hint=park.hint)
+        if is_spent(run, limit=terms.deliveries):
+            return _exhausted(run, presence, terms)
+    delivery = 1 if terms.pardon else run.deliveries + 1
+    now = clock.wall_seconds()
+    body = Delivery(
+        worker=claimant.worker_id,
+        pid=claimant.pid,
+        host=claimant.host,
+        delivery=delivery,
+        before=_before(holder, presence),
+    )
+    record = Record(run.length, Kind.DELIVERY, "", run.agent, b"", now, run.epoch + 1, write_body(body))
+    after, records = extended(
+        run,
+        at=now,
+        records=(record,),
+        epoch=run.epoch + 1,
+        holder=claimant.worker_id,
+        deliveries=delivery,
+        state=RunState.RUNNING,
+        reason="",
+        detail="",
+    )
+    return Claimed(after, records)
+
+
+def held(run: Run, holder: Worker | None) -> RunHeld:
+    """The refusal a second process gets, naming who holds the run."""
+    if holder is None:
+        return RunHeld(f"Run {run.name} is held by a worker that is not known yet.", hint="try again in a moment")
+    age = max(0.0, clock.wall_seconds() - holder.beat_at)
+    return RunHeld(
+        f"Run {run.name} is held by worker {holder.worker_id}, pid {holder.pid} on host {holder.host}, beat {age:.0f} s ago.",
+        safe="that process goes on with the run; nothing was done here.",
+        hint=f"wait for it, or stop process {holder.pid} on {holder.host} and start again",
+    )
+
+
+def _exhausted(run: Run, presence: Presence, terms: Terms) -> Claimed:
+    message = (
+        f"Run {run.name} ended {run.deliveries} workers in a row without completing a step"
+        f" ({presence.value}); {terms.deliveries} deliveries are allowed, so it is parked."
+    )
+    park = Park(
+        code=DeliveriesExhausted.code,
+        message=message,
+        safe=f"its {run.steps} completed steps are saved.",
+        hint=f"perdure show {run.name}; then, with the cause mended: perdure resume {run.name}",
+    )
+    refusal = DeliveriesExhausted(message, safe=park.safe, hint=park.hint)
+    if read_park(run).code == park.code:
+        return Claimed(run, (), refusal)
+    now = clock.wall_seconds()
+    body = Ended(state=RunState.WAITING, reason=WaitReason.PARKED, code=park.code, message=message, hint=park.hint)
+    record = Record(run.length, Kind.ENDED, "", run.agent, b"", now, run.epoch, write_body(body))
+    after, records = extended(
+        run,
+        at=now,
+        records=(record,),
+        holder="",
+        state=RunState.WAITING,
+        reason=WaitReason.PARKED,
+        detail=write_park(park),
+    )
+    return Claimed(after, records, refusal)
+
+
+def _before(holder: Worker | None, presence: Presence) -> str:
+    if presence is Presence.NONE or holder is None:
+        return "" if presence is Presence.NONE else presence.value
+    return f"{presence.value} (pid {holder.pid} on {holder.host})"

@@ -1,0 +1,108 @@
+"""The port every store implements: few verbs, each one transaction, each docstring a guarantee.
+
+`memory` is the executable specification, `sqlite` the default. What a worker writes is fenced by (run, epoch) inside the same
+transaction; everybody else writes to the mailbox.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from perdure.records import Append, Loss, Mail, Record, Run, Worker
+
+
+class Terms(Struct, frozen=True):
+    """On which terms a run may be claimed."""
+
+    deliveries: int
+    stall_seconds: float
+    pardon: bool = False
+    """A person asked for this run by name: a park for deliveries or lost commits is forgiven."""
+
+
+class Finding(Struct, frozen=True):
+    """One thing `check` found: where, what, and how much of the run before it is trusted."""
+
+    where: str
+    what: str
+    run_id: str = ""
+    trusted: int = 0
+
+
+Outcome = BaseException | None
+
+
+class Store(Protocol):
+    """Where records live."""
+
+    @property
+    def location(self) -> str:
+        """Where the records are, as a person would write it."""
+
+    def join(self) -> Worker:
+        """Make this process known as a worker, once; from then on its death can be noticed."""
+
+    def create_run(self, run: Run, first: Record, blobs: Sequence[tuple[bytes, bytes]] = ()) -> Run:
+        """Accept a run: when this returns, its row and first record are committed. A known id returns the row that is there."""
+
+    def claim_run(self, run_id: str, worker_id: str, terms: Terms) -> Run:
+        """Give the run to one worker: the epoch grows by one, the delivery is counted, both committed before this returns.
+
+        A live holder is never robbed (`RunHeld`). A finished run is returned as it is. A run that has spent its deliveries
+        is parked and `DeliveriesExhausted` raised.
+        """
+
+    def append_all(self, batch: Sequence[Append], *, power: bool) -> list[Outcome]:
+        """Extend journals in one transaction, in this order; `power` syncs it to the device.
+
+        Each append lands whole if its run's epoch and length are still what its holder believes, and not at all otherwise
+        (`LeaseLost` in its place). Other appends of the batch are not affected. A store that cannot commit answers with the
+        same error for all.
+        """
+
+    def holds(self, run_id: str, epoch: int) -> bool:
+        """Whether this epoch is still the run's newest."""
+
+    def beat(self, worker_id: str) -> None:
+        """Renew every lease of this worker."""
+
+    def read_worker(self, worker_id: str) -> Worker | None:
+        """The worker as it last made itself known."""
+
+    def is_running(self, run: Run, *, stall_seconds: float) -> bool:
+        """Whether a live process holds this run; a dead or stalled one does not."""
+
+    def read_run(self, run_id: str) -> Run | None:
+        """The run's row, verified."""
+
+    def list_runs(self, *, agent: str = "", arguments: bytes = b"", name: str = "", limit: int = 1000) -> list[Run]:
+        """Runs, newest first, verified; narrowed by agent, by arguments, or by the run's name."""
+
+    def load_journal(self, run_id: str) -> list[Record]:
+        """Every record of the run, the chain verified from the first to the head; damage raises `CheckpointCorrupt`."""
+
+    def load_blob(self, digest: bytes) -> bytes:
+        """A large value, verified against its address."""
+
+    def post(self, mail: Mail) -> Mail:
+        """Put mail into a run's mailbox; it is committed when this returns."""
+
+    def read_mail(self, run_id: str) -> list[Mail]:
+        """All mail of the run, taken or not, oldest first, verified."""
+
+    def losses(self) -> list[Loss]:
+        """Every loss of acknowledged commits that was ever noticed here."""
+
+    def check(self) -> Iterator[Finding | Run]:
+        """Walk over everything kept: each run that is whole, and each finding of damage."""
+
+    def repair_run(self, run_id: str) -> int:
+        """Set everything after the trusted prefix aside, so that the run can go on; how many records that were."""
+
+    def close(self) -> None:
+        """Let go of the store; what was acknowledged stays."""

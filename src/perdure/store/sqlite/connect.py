@@ -1,0 +1,168 @@
+"""Opening a database file safely: the engine gate, the folder, the schema, and SQLite's errors in our words."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import apsw
+
+from perdure.errors import (
+    CheckpointCorrupt,
+    PerdureError,
+    SchemaTooNew,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    UnsafeEngine,
+)
+from perdure.store.sql import load_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+APPLICATION_ID: Final = 0x50524455
+"""`PRDU`: how file tools and we ourselves recognise one of our databases."""
+
+_SAFE_FROM: Final = (3, 51, 3)
+_SAFE_BACKPORTS: Final = frozenset({(3, 50, 7), (3, 44, 6)})
+_ACKNOWLEDGED: Final = "every step acknowledged before is saved."
+
+
+def gate(version: str = "") -> None:
+    """Refuse an SQLite in which two writing connections can corrupt a WAL database."""
+    text = version or apsw.sqlite_lib_version()
+    numbers = tuple(int(part) for part in text.split("."))
+    if numbers < _SAFE_FROM and numbers not in _SAFE_BACKPORTS:
+        raise UnsafeEngine(
+            f"SQLite {text} can corrupt a database that two processes write (fixed in 3.51.3).",
+            safe="nothing was opened or written.",
+            hint="pip install --upgrade apsw",
+        )
+
+
+def prepare_folder(path: Path) -> None:
+    """Make the folder of a new store, readable by its owner alone and ignored by git."""
+    if path.is_dir():
+        raise StoreUnavailable(
+            f"The store {path} is a directory.",
+            safe="nothing was changed.",
+            hint=f"name a file in it: {path / 'perdure.db'}",
+        )
+    folder = path.parent
+    if not folder.exists():
+        folder.mkdir(mode=0o700, parents=True)
+        if folder.name == ".perdure":
+            (folder / ".gitignore").write_text("*\n")
+    if not path.exists():
+        path.touch(mode=0o600)
+
+
+def connect(path: Path, *, busy_seconds: float) -> apsw.Connection:
+    """A connection that syncs every commit and never checkpoints a database away under a reader."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(int(busy_seconds * 1000))
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "full")
+    return connection
+
+
+def migrate(connection: apsw.Connection, path: Path) -> bool:
+    """Bring the schema up to date in one transaction; whether it was made from nothing."""
+    schema = load_schema("perdure.store.sqlite")
+    version = check_schema(connection, path)
+    if version == len(schema):
+        return False
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = int(connection.pragma("user_version"))
+        for statements in schema[version:]:
+            for statement in statements:
+                connection.execute(statement)
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", len(schema))
+        connection.execute("COMMIT")
+    except BaseException:
+        rollback(connection)
+        raise
+    return version == 0
+
+
+def check_schema(connection: apsw.Connection, path: Path) -> int:
+    """The schema version of a database that is ours and not too new."""
+    version = int(connection.pragma("user_version"))
+    application = int(connection.pragma("application_id"))
+    known = len(load_schema("perdure.store.sqlite"))
+    is_empty = not connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
+    if application != APPLICATION_ID and not (is_empty and version == 0 and application == 0):
+        raise StoreUnavailable(
+            f"{path} is a database, but not one of perdure's.",
+            safe="it was not touched.",
+            hint="name another file with PERDURE_STORE",
+        )
+    if version > known:
+        raise SchemaTooNew(
+            f"{path} was written by a newer perdure (schema {version}; this one knows up to {known}).",
+            safe="it was not touched.",
+            hint="pip install --upgrade perdure",
+        )
+    return version
+
+
+def rollback(connection: apsw.Connection) -> None:
+    """Leave no transaction open; SQLite may have ended it already."""
+    if connection.in_transaction:
+        with contextlib.suppress(apsw.Error):
+            connection.execute("ROLLBACK")
+
+
+@contextlib.contextmanager
+def plain_errors(path: Path | str) -> Iterator[None]:
+    """Foreign errors, mapped where they enter: what happened, what is safe, what to do."""
+    try:
+        yield
+    except (apsw.Error, OSError) as error:
+        raise explain(error, path) from error
+
+
+def explain(error: BaseException, path: Path | str) -> PerdureError:
+    """The error of ours that says what this one means for the user."""
+    folder = Path(path).parent
+    match error:
+        case PerdureError():
+            return error
+        case apsw.FullError():
+            return StoreFull(
+                f"No room is left for {path}.",
+                safe=_ACKNOWLEDGED,
+                hint=f"free space under {folder}, then start again: the run resumes",
+            )
+        case OSError(errno=28 | 122):
+            return StoreFull(
+                f"No room is left for {path}.",
+                safe=_ACKNOWLEDGED,
+                hint=f"free space under {folder}, then start again: the run resumes",
+            )
+        case apsw.ReadOnlyError() | PermissionError() | OSError(errno=30):
+            return StoreReadOnly(
+                f"{path} may not be written ({error}).",
+                safe=_ACKNOWLEDGED,
+                hint=f"give yourself write access to {folder}, or choose another place with PERDURE_STORE",
+            )
+        case apsw.CorruptError() | apsw.NotADBError():
+            return CheckpointCorrupt(
+                f"{path} is damaged ({error}).",
+                safe="nothing was changed.",
+                hint="perdure verify, then perdure repair; or put back a copy",
+            )
+        case apsw.BusyError():
+            return StoreUnavailable(
+                f"{path} is locked by another process.", safe=_ACKNOWLEDGED, hint="start again once it is done"
+            )
+        case _:
+            return StoreUnavailable(
+                f"{path} cannot be used: {error or type(error).__name__}.",
+                safe=_ACKNOWLEDGED,
+                hint=f"check the disk and the rights of {folder}, then start again: the run resumes",
+            )

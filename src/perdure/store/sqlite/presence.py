@@ -1,0 +1,184 @@
+"""What a process leaves beside the database: a lock it holds for life, and its slot in the mark file.
+
+The lock tells others at once that a process died. The mark remembers, unsynced, how many commits were acknowledged, so that a
+database which lost some is noticed. Layout of `<database>-mark`: slots of 64 bytes, little-endian:
+worker id (16 bytes), commits acknowledged after a sync (u64), commits acknowledged at all (u64), CRC-32 of these 32 bytes, zeros.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from perdure import clock
+from perdure.errors import StoreUnavailable
+from perdure.records import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SLOT_BYTES: Final = 64
+_SLOT: Final = struct.Struct("<16sQQI")
+_POLL_SECONDS: Final = 0.005
+
+
+class Slot(Struct, frozen=True):
+    """One writer's memory of what was acknowledged to it."""
+
+    worker_id: str
+    synced: int
+    acknowledged: int
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, *, seconds: float) -> Iterator[None]:
+    """Hold the open lock: one process at a time opens, migrates and checks a store."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = clock.elapsed_seconds() + seconds
+        while not _try_lock(descriptor, fcntl.LOCK_EX):
+            if clock.elapsed_seconds() > deadline:
+                raise StoreUnavailable(
+                    f"{path} has been locked by another process for {seconds:g} s.",
+                    safe="nothing was changed.",
+                    hint="see whether a process that opens this store hangs, and start again",
+                )
+            clock.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class Life:
+    """The lock file of this process: held until it dies, closed in forked children."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self.worker_id = clock.new_token(12)
+        self.path = folder / self.worker_id
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self.inode = os.fstat(self._descriptor).st_ino
+        os.register_at_fork(after_in_child=self._forget)
+
+    def describe(self) -> Worker:
+        """This process as others will see it."""
+        return Worker(
+            worker_id=self.worker_id,
+            pid=os.getpid(),
+            host=clock.host_name(),
+            boot_id=clock.boot_id(),
+            lock_inode=self.inode,
+            beat_at=clock.wall_seconds(),
+            beat_boot=clock.boot_seconds(),
+        )
+
+    def end(self) -> None:
+        """Give the lock up and leave no file behind."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def is_locked(folder: Path, worker: Worker) -> bool | None:
+    """Whether the worker's process still holds its lock; None where that cannot be known here."""
+    if worker.boot_id != clock.boot_id():
+        return False if worker.host == clock.host_name() else None
+    return _holds_lock(folder / worker.worker_id, inode=worker.lock_inode)
+
+
+class Mark:
+    """The mark file: every slot readable, one of them ours to write."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._offset = -1
+        self._worker_id = ""
+        self._slot = Slot("", 0, 0)
+
+    def slots(self) -> list[Slot | None]:
+        """Every slot in order; None where one is not readable."""
+        size = os.fstat(self._descriptor).st_size
+        return [_read_slot(os.pread(self._descriptor, SLOT_BYTES, at)) for at in range(0, size, SLOT_BYTES)]
+
+    def take_slot(self, worker_id: str, *, folder: Path) -> None:
+        """Make a slot ours: that of a dead writer, or a new one; what it remembered is carried over."""
+        slots = self.slots()
+        known = [slot for slot in slots if slot is not None]
+        synced = max((slot.synced for slot in known), default=0)
+        acknowledged = max((slot.acknowledged for slot in known), default=0)
+        free = next(
+            (number for number, slot in enumerate(slots) if slot is None or not _holds_lock(folder / slot.worker_id)),
+            len(slots),
+        )
+        self._offset = free * SLOT_BYTES
+        self._worker_id = worker_id
+        self._write(Slot(worker_id, synced, acknowledged))
+
+    def advance(self, commits: int, *, synced: bool) -> None:
+        """Remember that this many commits are about to be acknowledged."""
+        self._write(Slot(self._worker_id, commits if synced else self._slot.synced, commits))
+
+    def reset(self, commits: int) -> None:
+        """Agree with the store as it is, in every slot, after a loss was recorded there."""
+        for number, slot in enumerate(self.slots()):
+            owner = slot.worker_id if slot else ""
+            os.pwrite(self._descriptor, _slot_bytes(Slot(owner, commits, commits)), number * SLOT_BYTES)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._descriptor)
+
+    def _write(self, slot: Slot) -> None:
+        os.pwrite(self._descriptor, _slot_bytes(slot), self._offset)
+        self._slot = slot
+
+
+def _slot_bytes(slot: Slot) -> bytes:
+    plain = _SLOT.pack(slot.worker_id.encode(), slot.synced, slot.acknowledged, 0)[:32]
+    return (plain + struct.pack("<I", zlib.crc32(plain))).ljust(SLOT_BYTES, b"\0")
+
+
+def _read_slot(raw: bytes) -> Slot | None:
+    if len(raw) < _SLOT.size:
+        return None
+    name, synced, acknowledged, checksum = _SLOT.unpack(raw[: _SLOT.size])
+    if zlib.crc32(raw[:32]) != checksum:
+        return None
+    return Slot(name.rstrip(b"\0").decode("ascii", "replace"), synced, acknowledged)
+
+
+def _holds_lock(path: Path, *, inode: int | None = None) -> bool | None:
+    """Whether some process holds this life lock. A shared lock asks, so that two who ask do not mistake each other for it."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if inode is not None and os.fstat(descriptor).st_ino != inode:
+            return None
+        return not _try_lock(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
