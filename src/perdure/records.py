@@ -208,6 +208,7 @@ class Intended(Struct, frozen=True, omit_defaults=True):
     attempt: int
     arguments: Raw
     blob: str = ""
+    key_at: float = 0.0
     boot_id: str = ""
     boot_at: float = 0.0
     shown: str = ""
@@ -346,8 +347,8 @@ def sealed_run(run: Run) -> Run:
 
 
 def mail_digest(mail: Mail) -> bytes:
-    """The digest over what a mail says; being taken does not change it."""
-    fields = (mail.run_id, mail.kind, mail.key, mail.body, mail.by, mail.at)
+    """The digest over what a mail says and whether it was taken: mail taken twice, or never, would be as wrong as other words."""
+    fields = (mail.run_id, mail.kind, mail.key, mail.body, mail.by, mail.at, mail.taken)
     return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
 
 

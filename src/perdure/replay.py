@@ -242,12 +242,9 @@ def decide(journal: Journal, call: Call) -> Decision:
     return Fresh(attempt=entry.attempts + 1, not_before=entry.not_before)
 
 
-def left_over(journal: Journal, visited: set[str]) -> Entry | None:
+def left_over(journal: Journal, unvisited: Iterable[str]) -> Entry | None:
     """The first recorded call that the finished program never made."""
-    for key, entry in journal.entries.items():
-        if key not in visited:
-            return entry
-    return None
+    return next((journal.entries[key] for key in unvisited), None)
 
 
 def is_patched(journal: Journal, *, scope: str, index: int, name: str) -> tuple[bool, str]:

@@ -1,0 +1,167 @@
+"""Digests of a call's arguments: equal for equal arguments, in every process and on every supported Python.
+
+    sha256 over, for each argument in the order of names:   name, content        cut to 16 bytes
+    content up to 16 KB                                     its MessagePack
+    content above                                           its MessagePack header, then sha256 of the rest
+
+MessagePack keeps what matters for telling calls apart and forgets what does not: a tuple is a list, an instance is its
+fields. The header of a long list or text holds its length; because it stands apart, a conversation that only grows can
+be hashed from where the last call stopped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import PurePath
+from threading import Lock
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from perdure.codec.plain import examine
+from perdure.codec.refusal import Refused
+from perdure.codec.shapes import parts_of, shape_of
+
+DIGEST_BYTES: Final = 16
+LARGE_BYTES: Final = 16 * 1024
+CACHE_BYTES: Final = 16 * 1024 * 1024
+REFRESH_BYTES: Final = 64 * 1024
+"""A remembered prefix is replaced once this much follows it; copying megabytes at every call would cost more."""
+
+_HEADER_BYTES: Final = {0xDA: 3, 0xDB: 5, 0xDC: 3, 0xDD: 5} | dict.fromkeys(range(0x90, 0xA0), 1)
+"""Lengths of the headers of texts and lists, by first byte."""
+
+_HASHED: Final = b"\xc7\x20\x01"
+"""Opens a MessagePack extension of 32 bytes, which no argument encodes to."""
+
+_NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+"""How NaN and the infinities begin in MessagePack. Other bytes may look the same, so a match is a suspicion."""
+
+ArgumentKey = tuple[str, str | int]
+"""The name of the step, and the name or position of the argument."""
+
+_MIN_INT: Final = -(2**63)
+_MAX_INT: Final = 2**64 - 1
+
+
+def digest_arguments(
+    arguments: Mapping[str, object] | tuple[object, ...], *, of: str = "the call", cache: PrefixCache | None = None
+) -> bytes:
+    """16 bytes that identify the arguments; `UnstorableValue` names one that has no value to go by, such as a client.
+
+    The order of keyword arguments does not count. The cache changes the time this takes and never the result.
+    """
+    named = list(enumerate(arguments)) if isinstance(arguments, tuple) else sorted(arguments.items())
+    written = []
+    for name, value in named:
+        try:
+            content = _content(value)
+            written.append(_encode(name))
+            written.append(content if len(content) <= LARGE_BYTES else _hashed(content, (of, name), cache))
+            if _NOT_FINITE.search(written[-1]):
+                _refuse_not_finite(content)
+        except Refused as refused:
+            raise refused.as_error(f"argument {name}", of=of) from None
+    return sha256(b"".join(written)).digest()[:DIGEST_BYTES]
+
+
+class HashState(Protocol):
+    """A hash that can be continued from where a copy of it stands."""
+
+    def update(self, data: memoryview, /) -> None: ...
+    def digest(self) -> bytes: ...
+    def copy(self) -> HashState: ...
+
+
+class PrefixCache:
+    """Remembers, for one run, the long arguments last seen and their hashes, within a bound of memory."""
+
+    def __init__(self, *, limit_bytes: int = CACHE_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._held_bytes = 0
+        self._prefixes: OrderedDict[ArgumentKey, tuple[bytes, HashState]] = OrderedDict()
+        self._lock = Lock()
+
+    def resume(self, key: ArgumentKey, content: bytes, start: int) -> tuple[HashState, int]:
+        """A hash, and the offset in the content up to which it is already done."""
+        with self._lock:
+            prefix, state = self._prefixes.get(key, (b"", None))
+        if state is None or not content.startswith(prefix, start):
+            return sha256(), start
+        return state.copy(), start + len(prefix)
+
+    def remember(self, key: ArgumentKey, prefix: bytes, state: HashState) -> None:
+        """Keep this prefix, and of the others those used last, as far as the bound allows."""
+        with self._lock:
+            self._forget(key)
+            if len(prefix) > self._limit_bytes:
+                return
+            self._prefixes[key] = (prefix, state.copy())
+            self._held_bytes += len(prefix)
+            while self._held_bytes > self._limit_bytes:
+                self._forget(next(iter(self._prefixes)))
+
+    def _forget(self, key: ArgumentKey) -> None:
+        prefix, _ = self._prefixes.pop(key, (b"", None))
+        self._held_bytes -= len(prefix)
+
+
+def _content(value: object) -> bytes:
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError):
+        return _encode(_in_order(_examined(value)))
+
+
+def _hashed(content: bytes, key: ArgumentKey, cache: PrefixCache | None) -> bytes:
+    start = _HEADER_BYTES.get(content[0], 0)
+    state, done = cache.resume(key, content, start) if cache is not None else (sha256(), start)
+    # One byte is found far quicker than a pattern, and what a remembered prefix holds has been looked at before.
+    if content.find(b"\xcb", done) >= 0 and _NOT_FINITE.search(content, done):
+        _refuse_not_finite(content)
+    state.update(memoryview(content)[done:])
+    if cache is not None and (done == start or len(content) - done > REFRESH_BYTES):
+        cache.remember(key, content[start:], state)
+    return content[:start] + _HASHED + state.digest()
+
+
+def _refuse_not_finite(content: bytes) -> None:
+    examine(msgspec.msgpack.decode(content))
+
+
+def _examined(value: object) -> object:
+    try:
+        return examine(value)
+    except RecursionError:
+        raise Refused("nests too deeply for the stack that is left", "make it flatter") from None
+
+
+def _in_order(flat: object) -> object:
+    """What MessagePack can hold, with the entries of a dict in the order of their keys' bytes."""
+    if type(flat) is int and not _MIN_INT <= flat <= _MAX_INT:
+        return {"$int": str(flat)}
+    if type(flat) is list:
+        return [_in_order(item) for item in flat]
+    if type(flat) is not dict:
+        return flat
+    ordered = {key: _in_order(item) for key, item in flat.items()}
+    if "$dict" in ordered and len(ordered) == 1:
+        ordered["$dict"] = sorted(ordered["$dict"], key=_encode)  # type: ignore[call-overload]
+    return ordered
+
+
+def _encode_unknown(value: Any) -> object:
+    """The encoder's hook: pydantic models by their fields, paths as text. TypeError leaves the rest to `examine`."""
+    if isinstance(value, PurePath):
+        return str(value)
+    shape = shape_of(type(value))
+    if shape is None:
+        raise TypeError
+    parts = parts_of(value, shape)
+    return parts[0][2] if shape.form == "bare" else {key: item for _, key, item in parts}
+
+
+_encode: Final = msgspec.msgpack.Encoder(enc_hook=_encode_unknown, order="sorted").encode

@@ -1,0 +1,235 @@
+"""One run while this process holds it: its journal, its row, what it is waiting for, and its way into the store."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Raw, Struct
+
+from perdure import clock, codec, events
+from perdure.errors import EffectInDoubt, JournalDiverged, LeaseLost, PerdureError, RunSuspended, Signal, StoreError
+from perdure.records import NULL, Append, Done, Kind, Mail, Record, Run, RunState, WaitReason, extended, write_body
+from perdure.replay import Call, Decision, Journal, Replayed, decide
+from perdure.store import blobs
+
+if TYPE_CHECKING:
+    from perdure.store.protocol import Store
+    from perdure.store.writer import Ticket, Writer
+
+_COMPLETIONS: Final = frozenset({Kind.STEP, Kind.RECEIPT})
+_CLOSINGS: Final = frozenset({Kind.RECEIPT, Kind.ATTEMPT, Kind.VERDICT})
+"""Records after which the attempt an intent announced is no longer open."""
+
+
+class Stop(Struct, frozen=True):
+    """Why a run stops before its end: how its row will say it, and the error its caller gets."""
+
+    state: RunState
+    reason: WaitReason | None
+    error: PerdureError
+
+
+class Doubtful(Struct, frozen=True):
+    """An effect that only a person can settle."""
+
+    key: str
+    name: str
+    shown: str
+    why: str
+
+
+class Active:
+    """A held run. Thread-safe: strands of one run share it."""
+
+    def __init__(self, store: Store, writer: Writer, row: Run, journal: Journal, *, before: str = "") -> None:
+        self.store = store
+        self.writer = writer
+        self.row = row
+        self.journal = journal
+        self.pid = os.getpid()
+        self.power = row.durability == "power"
+        self.prefixes = codec.PrefixCache()
+        self.state: dict[str, Any] = {}
+        self.unvisited = dict.fromkeys(journal.entries)
+        self.has_strands = False
+        self.performing = 0
+        self.movements = 0
+        self.signal: Signal | None = None
+        self.stop: Stop | None = None
+        self.doubtful: list[Doubtful] = []
+        self.failed: list[tuple[BaseException, str]] = []
+        self.undoable: list[Any] = []
+        self.open_effects: dict[str, tuple[str, str]] = {}
+        self.replayed = 0
+        self.saved_seconds = 0.0
+        self._stored_state: dict[str, bytes] = {}
+        self._explicit: set[str] = set()
+        self._before = before
+        self._announced = False
+        self._lock = threading.Lock()
+
+    def decide(self, call: Call) -> Decision:
+        """What this call means; from here on it counts as made."""
+        if self.signal is not None:
+            raise self.signal
+        self.unvisited.pop(call.key, None)
+        decision = decide(self.journal, call)
+        if type(decision) is Replayed:
+            self._note_replayed(decision.done)
+        elif not self._announced:
+            self.announce()
+        return decision
+
+    def announce(self) -> None:
+        """Say once where a resumed run goes on, and what was not repeated."""
+        self._announced = True
+        row = self.row
+        if self._before and events.has_subscribers():
+            delivery = max(1, row.deliveries)
+            events.publish(
+                events.RunResumed(
+                    row.run_id, row.name, row.agent, self.replayed, self.saved_seconds, delivery, self._before
+                )
+            )
+
+    def claim_key(self, key: str) -> bool:
+        """Whether an explicit key is used for the first time by this execution."""
+        with self._lock:
+            if key in self._explicit:
+                return False
+            self._explicit.add(key)
+            return True
+
+    def effect_key(self, step_key: str) -> str:
+        """The idempotency key of an effect: made from run and step, never from the model."""
+        return hashlib.sha256(f"{self.row.run_id}\n{step_key}".encode()).hexdigest()[:32]
+
+    def submit(
+        self,
+        kind: Kind,
+        call: Call | None,
+        body: Struct | None,
+        *,
+        power: bool | None = None,
+        stored: tuple[tuple[bytes, bytes], ...] = (),
+        taken: tuple[int, ...] = (),
+        **changes: Any,
+    ) -> tuple[Ticket, Record]:
+        """Queue the next record of this run for commit, chained and fenced."""
+        now = clock.wall_seconds()
+        text = "{}" if body is None else write_body(body)
+        key, name, arguments = ("", self.row.agent, b"") if call is None else (call.key, call.name, call.arguments)
+        with self._lock:
+            row = self.row
+            if kind in _COMPLETIONS:
+                changes["deliveries"] = 0
+                changes["steps"] = row.steps + 1
+            record = Record(row.length, kind, key, name, arguments, now, row.epoch, text)
+            self.row, records = extended(row, at=now, records=(record,), **changes)
+            if kind is Kind.INTENT:
+                self.open_effects[key] = (name, getattr(body, "shown", name))
+            elif kind in _CLOSINGS:
+                self.open_effects.pop(key, None)
+            append = Append(self.row, records, stored, taken, self.power if power is None else power)
+            return self.writer.submit(append), records[0]
+
+    def fenced(self, error: BaseException) -> BaseException:
+        """What a refused write means for this run: it stops here, and nothing more is performed."""
+        if isinstance(error, LeaseLost):
+            self.signal = self.signal or error
+            return error
+        if isinstance(error, StoreError):
+            return self.halt(Stop(RunState.WAITING, None, error))
+        return error
+
+    def halt(self, stop: Stop) -> Signal:
+        """Stop every strand at its next call; the first reason stands."""
+        with self._lock:
+            if self.stop is None and self.signal is None:
+                self.stop = stop
+            self.signal = self.signal or RunSuspended(stop.error.message)
+            return self.signal
+
+    def diverge(self, recorded: str, called: str) -> Signal:
+        """Park: the code makes another call than the one recorded."""
+        error = JournalDiverged(
+            f"Run {self.row.name} no longer matches its code.\n  recorded: {recorded}\n  now:      {called}",
+            safe=f"its {self.row.steps} completed steps are saved; nothing was performed.",
+            hint='restore the call, or guard the change with `if perdure.patched("name"):`, and start again; or start over with fresh=True',
+        )
+        return self.halt(Stop(RunState.WAITING, WaitReason.PARKED, error))
+
+    def doubt(self, doubtful: Doubtful) -> None:
+        """Remember an effect that waits for a person."""
+        with self._lock:
+            if all(known.key != doubtful.key for known in self.doubtful):
+                self.doubtful.append(doubtful)
+
+    def suspend(self) -> Signal:
+        """Every strand waits: stop, in doubt."""
+        first = self.doubtful[0]
+        others = f" and {len(self.doubtful) - 1} more" if len(self.doubtful) > 1 else ""
+        error = EffectInDoubt(
+            f"Run {self.row.name}: {first.shown}{others} was started and never confirmed ({first.why}).",
+            safe=f"its {self.row.steps} completed steps are saved; the effect will not be started again until it is settled.",
+            hint=f"find out whether it happened, then: perdure settle {self.row.name} {first.name} --happened [JSON] | --did-not-happen",
+        )
+        return self.halt(Stop(RunState.WAITING, WaitReason.IN_DOUBT, error))
+
+    def begin_body(self) -> None:
+        """A strand executes user code now."""
+        with self._lock:
+            self.performing += 1
+
+    def end_body(self) -> None:
+        """A strand is done with user code."""
+        with self._lock:
+            self.performing -= 1
+            self.movements += 1
+
+    def mail(self) -> list[Mail]:
+        """What others wrote to this run and it has not consumed yet."""
+        return [mail for mail in self.store.read_mail(self.row.run_id) if not mail.taken]
+
+    def stored_value(self, sealed: bytes) -> tuple[Raw, str, tuple[tuple[bytes, bytes], ...]]:
+        """Where a value goes: into its record, or, when large, beside it."""
+        if len(sealed) <= blobs.INLINE_BYTES:
+            return Raw(sealed), "", ()
+        digest, stored = blobs.pack(sealed)
+        return NULL, digest.hex(), ((digest, stored),)
+
+    def load_value(self, value: Raw, blob: str) -> bytes:
+        """The sealed bytes of a recorded value."""
+        return self.store.load_blob(bytes.fromhex(blob)) if blob else bytes(value)
+
+    def state_changes(self) -> tuple[dict[str, Raw] | None, tuple[str, ...]]:
+        """How the working state differs from what the journal last said of it."""
+        if not self.state and not self._stored_state:
+            return None, ()
+        now = {name: codec.seal(value, what=f"state[{name!r}]") for name, value in self.state.items()}
+        changed = {name: Raw(sealed) for name, sealed in now.items() if self._stored_state.get(name) != sealed}
+        dropped = tuple(name for name in self._stored_state if name not in now)
+        self._stored_state = now
+        return changed or None, dropped
+
+    def publish_step(self, call: Call, *, kind: str, seconds: float, attempt: int, failed: bool) -> None:
+        """Tell observers that a step completed."""
+        self.movements += 1
+        if events.has_subscribers():
+            row = self.row
+            events.publish(
+                events.StepCompleted(
+                    row.run_id, row.name, row.steps, call.key, call.name, kind, seconds, attempt, failed
+                )
+            )
+
+    def _note_replayed(self, done: Done) -> None:
+        self.replayed += 1
+        self.saved_seconds += done.seconds
+        for name, sealed in (done.state or {}).items():
+            self._stored_state[name] = bytes(sealed)
+        for name in done.dropped:
+            self._stored_state.pop(name, None)

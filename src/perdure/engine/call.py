@@ -1,0 +1,190 @@
+"""From a decorated function's call to a `Call` the replay can decide on, and from a recorded completion to its value."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from perdure import codec
+from perdure.engine.active import Stop
+from perdure.engine.drive import drive, drive_async
+from perdure.engine.failure import rebuild
+from perdure.engine.scope import current_frame, foreign_process
+from perdure.engine.signature import Signature, shown_call
+from perdure.errors import JournalDiverged, UsageError
+from perdure.records import RunState, WaitReason
+from perdure.replay import Call, Diverged, Replayed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from perdure.engine.active import Active
+    from perdure.engine.drive import Operation
+    from perdure.engine.scope import Frame
+    from perdure.policy import Retry
+    from perdure.records import Done
+    from perdure.replay import Decision
+
+
+class Spec:
+    """What the decorator was told about a function."""
+
+    kind: Literal["step", "effect"] = "step"
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None,
+        retry: Retry,
+        timeout: float | None,
+        key: str | Callable[..., str] | None,
+    ) -> None:
+        self.function = function
+        self.signature = Signature(function, word=self.kind)
+        self.name = name or function.__name__
+        self.retry = retry
+        self.timeout = timeout
+        self.key = key
+        if timeout is not None and timeout <= 0:
+            raise UsageError(
+                f"{self.name}: timeout={timeout!r} must be above 0 seconds.", hint="leave it out for no limit"
+            )
+
+
+class Prepared:
+    """One call of a decorated function inside a run, with its place taken."""
+
+    __slots__ = ("active", "args", "arguments", "call", "decision", "frame", "kwargs", "spec")
+
+    def __init__(self, spec: Spec, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        active = frame.active
+        if active is None or active.pid != os.getpid():
+            raise foreign_process(frame.foreign or (active.row.name if active else ""))
+        if active.signal is not None:
+            raise active.signal
+        self.spec = spec
+        self.frame = frame
+        self.active: Active = active
+        self.args = args
+        self.kwargs = kwargs
+        self.arguments = spec.signature.bind(args, kwargs)
+        digest = codec.digest_arguments(self.arguments, of=spec.name, cache=active.prefixes)
+        self.call = Call(self._key(), spec.name, digest, spec.kind)
+        self.decision: Decision = active.decide(self.call)
+        if type(self.decision) is Diverged:
+            raise active.diverge(self.decision.recorded, self.shown())
+
+    def shown(self) -> str:
+        """The call as a person would write it."""
+        return shown_call(self.spec.name, self.arguments)
+
+    def recorded(self, done: Done) -> Any:
+        """The value a completed call left, or the failure it raised."""
+        if done.failure is not None:
+            raise self.failed(rebuild(done.failure, self.spec.function, name=self.spec.name))
+        try:
+            return codec.unseal(self.active.load_value(done.value, done.blob), self.spec.signature.returns)
+        except ValueError as error:
+            raise self.unloadable(error) from error
+
+    def failed(self, error: Exception) -> Exception:
+        """Remember that this call failed: if that ends the run, a resume attempts it anew."""
+        self.active.failed.append((error, self.call.key))
+        return error
+
+    def unloadable(self, error: Exception) -> BaseException:
+        """Park: the recorded result does not fit the code's return type any more."""
+        run = self.active.row
+        reason = JournalDiverged(
+            f"Run {run.name}: the recorded result of {self.spec.name} no longer fits its return type: {error}",
+            safe=f"its {run.steps} completed steps are saved.",
+            hint=f"make the return type of {self.spec.name} accept what it returned before, and start again",
+        )
+        return self.active.halt(Stop(RunState.WAITING, WaitReason.PARKED, reason))
+
+    def _key(self) -> str:
+        explicit = self.spec.key
+        if explicit is None:
+            return self.frame.scope.take_key()
+        text = explicit(*self.args, **self.kwargs) if callable(explicit) else explicit
+        key = f"={self.spec.name}:{text}"
+        if not self.active.claim_key(key):
+            raise UsageError(
+                f"{self.shown()}: the key {text!r} was already used by an earlier call of {self.spec.name} in run {self.active.row.name}.",
+                safe=f"its {self.active.row.steps} completed steps are saved.",
+                hint="make key= differ from call to call, or leave it out",
+            )
+        return key
+
+
+def wrapped(spec: Spec, flow: Callable[[Prepared], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
+    """The function users call instead: plain outside a run, journaled inside one."""
+    function = spec.function
+    if spec.signature.is_async:
+        wrapper = _async_wrapper(spec, flow)
+    else:
+        wrapper = _sync_wrapper(spec, flow)
+    return functools.wraps(function)(wrapper)
+
+
+def _sync_wrapper(spec: Spec, flow: Callable[[Prepared], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        frame = current_frame()
+        if frame is None or frame.body:
+            return _plain(spec, frame, args, kwargs)
+        prepared = Prepared(spec, frame, args, kwargs)
+        if type(prepared.decision) is Replayed:
+            return _replayed(prepared, prepared.decision)
+        return drive(flow(prepared))
+
+    return call
+
+
+def _async_wrapper(spec: Spec, flow: Callable[[Prepared], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
+    """The key is taken when the function is called, before anything is awaited."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        frame = current_frame()
+        if frame is None or frame.body:
+            return _plain(spec, frame, args, kwargs)
+        coroutine = perform(Prepared(spec, frame, args, kwargs))
+        coroutine.__qualname__ = spec.function.__qualname__
+        return coroutine
+
+    async def perform(prepared: Prepared) -> Any:
+        if type(prepared.decision) is Replayed:
+            return _replayed(prepared, prepared.decision)
+        return await drive_async(flow(prepared))
+
+    mark_coroutine_function(call)
+    return call
+
+
+def _replayed(prepared: Prepared, decision: Replayed) -> Any:
+    value = prepared.recorded(decision.done)
+    if prepared.spec.kind == "effect":
+        prepared.active.undoable.append((prepared, value))
+    return value
+
+
+def _plain(spec: Spec, frame: Frame | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Outside a run a decorated function is itself; inside a step body only a step is."""
+    if frame is not None and frame.active is not None and spec.kind == "effect":
+        raise UsageError(
+            f"The effect {spec.name} was called inside the body of {frame.body}.",
+            safe="nothing was performed.",
+            hint=f"call {spec.name} from the agent, so that its intent and receipt can be recorded",
+        )
+    return spec.function(*args, **kwargs)
+
+
+def mark_coroutine_function(function: Callable[..., Any]) -> None:
+    """Let frameworks see that calling this gives something to await."""
+    if hasattr(inspect, "markcoroutinefunction"):
+        inspect.markcoroutinefunction(function)
+    else:
+        function._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001

@@ -1,0 +1,252 @@
+"""How the engine's flows touch the world: each operation can be done now, blocking, or later, awaited.
+
+A flow is a generator that yields operations and is written once; `drive` runs it for sync callers and `drive_async` for async
+ones. There is no second copy of any decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from perdure import clock
+from perdure.engine.scope import Frame, enter_frame, leave_frame
+from perdure.errors import DeadlineExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from perdure.engine.active import Active
+    from perdure.store.writer import Ticket
+
+T = TypeVar("T")
+QUIET_SECONDS: Final = 0.01
+"""How often a waiting strand looks whether the others still move."""
+
+
+DRAIN_SECONDS: Final = 30.0
+"""How long the end of a run waits for effects still being performed by its other strands."""
+
+
+class Operation(Protocol):
+    """Something a flow asks for."""
+
+    def now(self) -> Any:
+        """Do it, blocking this thread."""
+
+    async def later(self) -> Any:
+        """Do it, letting the event loop go on."""
+
+
+def drive(flow: Generator[Operation, Any, T]) -> T:
+    """Run a flow to its end in this thread."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            operation = flow.send(answer) if error is None else flow.throw(error)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        try:
+            answer, error = operation.now(), None
+        except BaseException as raised:  # noqa: BLE001 - handed to the flow, which decides
+            answer, error = None, raised
+
+
+async def drive_async(flow: Generator[Operation, Any, T]) -> T:
+    """Run a flow to its end in this task."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            operation = flow.send(answer) if error is None else flow.throw(error)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        try:
+            answer, error = await operation.later(), None
+        except BaseException as raised:  # noqa: BLE001 - handed to the flow, which decides
+            answer, error = None, raised
+
+
+class Commit:
+    """Wait until a queued record is committed; a refusal stops the run."""
+
+    __slots__ = ("_active", "_ticket")
+
+    def __init__(self, active: Active, ticket: Ticket) -> None:
+        self._active = active
+        self._ticket = ticket
+
+    def now(self) -> None:
+        try:
+            self._active.writer.wait(self._ticket)
+        except Exception as error:
+            raise self._active.fenced(error) from error
+        except BaseException as error:
+            raise self._active.fenced(error) from None
+
+    async def later(self) -> None:
+        try:
+            await self._active.writer.wait_async(self._ticket)
+        except Exception as error:
+            raise self._active.fenced(error) from error
+        except BaseException as error:
+            raise self._active.fenced(error) from None
+
+
+class Pause:
+    """Let time pass inside a run that is held."""
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def now(self) -> None:
+        clock.sleep(self._seconds)
+
+    async def later(self) -> None:
+        await asyncio.sleep(max(0.0, self._seconds))
+
+
+class Perform:
+    """Execute a body of user code, opaque to the journal, within its timeout."""
+
+    __slots__ = ("_active", "_args", "_body", "_frame", "_kwargs", "_timeout", "thread")
+
+    def __init__(
+        self,
+        active: Active,
+        frame: Frame,
+        body: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        timeout: float | None = None,
+    ) -> None:
+        self._active = active
+        self._frame = frame
+        self._body = body
+        self._args = args
+        self._kwargs = kwargs
+        self._timeout = timeout
+        self.thread: threading.Thread | None = None
+
+    @property
+    def lingers(self) -> bool:
+        """Whether a body that was timed out still runs in its thread."""
+        return self.thread is not None and self.thread.is_alive()
+
+    def now(self) -> Any:
+        active = self._active
+        active.begin_body()
+        token = enter_frame(self._frame)
+        try:
+            if self._timeout is None:
+                return self._body(*self._args, **self._kwargs)
+            return self._within_timeout(self._timeout)
+        finally:
+            leave_frame(token)
+            active.end_body()
+
+    async def later(self) -> Any:
+        active = self._active
+        active.begin_body()
+        token = enter_frame(self._frame)
+        try:
+            result = self._body(*self._args, **self._kwargs)
+            if not inspect.isawaitable(result):
+                return result
+            if self._timeout is None:
+                return await result
+            return await self._awaited(result, self._timeout)
+        finally:
+            leave_frame(token)
+            active.end_body()
+
+    async def _awaited(self, result: Any, timeout: float) -> Any:
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                return await result
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise self._too_slow(timeout) from error
+
+    def _within_timeout(self, timeout: float) -> Any:
+        """Run the body in a thread of its own; one that is too slow is left behind, still in flight."""
+        outcome: list[Any] = []
+        failure: list[BaseException] = []
+        context = contextvars.copy_context()
+
+        def execute() -> None:
+            try:
+                outcome.append(context.run(self._body, *self._args, **self._kwargs))
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+                failure.append(error)
+
+        self.thread = threading.Thread(target=execute, name=f"perdure-{self._frame.body}", daemon=True)
+        contextvars.Context().run(self.thread.start)
+        self.thread.join(timeout)
+        if failure:
+            raise failure[0]
+        if not outcome:
+            raise self._too_slow(timeout)
+        return outcome[0]
+
+    def _too_slow(self, timeout: float) -> DeadlineExceeded:
+        return DeadlineExceeded(
+            f"{self._frame.body} took longer than its timeout of {timeout:g} s.",
+            hint="raise timeout=, or let the retry policy attempt it again",
+        )
+
+
+class Drained:
+    """Wait, within a bound, for effects that other strands are still performing, so that their receipts are not lost."""
+
+    __slots__ = ("_active",)
+
+    def __init__(self, active: Active) -> None:
+        self._active = active
+
+    def now(self) -> None:
+        deadline = clock.elapsed_seconds() + DRAIN_SECONDS
+        while self._is_busy() and clock.elapsed_seconds() < deadline:
+            clock.sleep(QUIET_SECONDS)
+
+    async def later(self) -> None:
+        deadline = clock.elapsed_seconds() + DRAIN_SECONDS
+        while self._is_busy() and clock.elapsed_seconds() < deadline:
+            await asyncio.sleep(QUIET_SECONDS)
+
+    def _is_busy(self) -> bool:
+        return bool(self._active.open_effects) and self._active.performing > 0
+
+
+class Quiet:
+    """Wait until no other strand of the run moves: a run suspends only when all its strands wait."""
+
+    __slots__ = ("_active",)
+
+    def __init__(self, active: Active) -> None:
+        self._active = active
+
+    def now(self) -> None:
+        seen = -1
+        while not self._is_quiet(seen):
+            seen = self._active.movements
+            clock.sleep(QUIET_SECONDS)
+
+    async def later(self) -> None:
+        seen = -1
+        while not self._is_quiet(seen):
+            seen = self._active.movements
+            await asyncio.sleep(QUIET_SECONDS)
+
+    def _is_quiet(self, seen: int) -> bool:
+        active = self._active
+        if active.signal is not None or not active.has_strands:
+            return active.signal is not None or active.performing == 0
+        return active.performing == 0 and active.movements == seen

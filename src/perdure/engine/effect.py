@@ -1,0 +1,310 @@
+"""`@effect`: a call the world remembers. An intent is committed before it, a receipt after it, and what lies between is never
+guessed.
+
+    Fresh ─ intent ─ fence ─ body ─┬─ value ───────────────── receipt
+                                   ├─ proves nothing happened ─ failure (or another attempt)
+                                   └─ anything else ─────────── in doubt ─ settle ─┬─ happened
+                                                                                   ├─ did not happen ─ another attempt
+                                                                                   └─ nobody can tell ─ a person
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+
+from msgspec import Raw
+
+from perdure import clock, codec, events
+from perdure.engine.call import Prepared, Spec, wrapped
+from perdure.engine.drive import Commit, Operation, Pause, Perform
+from perdure.engine.scope import Frame
+from perdure.engine.settle import Happened, Intent, Verdict, record_doubt, settle
+from perdure.engine.signature import Signature
+from perdure.engine.step import record_attempt, record_failure, record_value
+from perdure.errors import LeaseLost, UnstorableValue, UsageError
+from perdure.policy import (
+    DEFAULT_IN_FLIGHT_SECONDS,
+    DEFAULT_KEY_TTL_SECONDS,
+    ONCE,
+    ExceptionTypes,
+    Retry,
+    may_retry,
+    proves_nothing_happened,
+)
+from perdure.records import Intended, Kind, Mail
+from perdure.replay import Fresh, InDoubt, Verdicted
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+
+    from perdure.records import Record
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+C = TypeVar("C", bound="Callable[[Intent], Verdict | Awaitable[Verdict]]")
+
+
+class Effect(Protocol[P, R_co]):
+    """A decorated effect: called like the function itself, with a place for its check."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Perform the effect once."""
+
+    def check(self, function: C, /) -> C:
+        """Register the read-only function that tells whether an attempt happened."""
+
+
+class EffectSpec(Spec):
+    """What `@effect` was told."""
+
+    kind = "effect"
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        super().__init__(
+            function, name=options["name"], retry=options["retry"], timeout=options["timeout"], key=options["key"]
+        )
+        self.keyed: bool = options["keyed"]
+        self.key_from: Callable[..., str] | None = options["key_from"]
+        self.key_ttl_seconds: float = options["key_ttl"]
+        self.in_flight_seconds: float = options["in_flight_seconds"]
+        self.certain: ExceptionTypes = options["certain"]
+        self.ambiguous: ExceptionTypes = options["ambiguous"]
+        self.undo: Callable[..., Any] | None = options["undo"]
+        self.check: Callable[[Intent], Any] | None = None
+        if self.in_flight_seconds < 0 or self.key_ttl_seconds < 0:
+            raise UsageError(
+                f"{self.name}: in_flight_seconds and key_ttl must not be negative.", hint="0 where nothing can linger"
+            )
+
+    def inverse(self, step_key: str) -> EffectSpec:
+        """The effect that takes this one back: called with the result, then with the arguments."""
+        assert self.undo is not None
+        options = dict.fromkeys(("keyed", "key_from", "undo", "timeout"))
+        return EffectSpec(
+            self.undo,
+            {
+                **options,
+                "name": f"undo {self.name}",
+                "key": step_key,
+                "key_ttl": self.key_ttl_seconds,
+                "in_flight_seconds": self.in_flight_seconds,
+                "certain": self.certain,
+                "ambiguous": self.ambiguous,
+                "retry": self.retry,
+            },
+        )
+
+    def effect_key(self, prepared: Prepared) -> str:
+        """The key under which the outside knows this effect."""
+        if self.key_from is not None:
+            return str(self.key_from(*prepared.args, **prepared.kwargs))
+        return prepared.active.effect_key(prepared.call.key)
+
+
+@overload
+def effect(function: Callable[P, R], /) -> Effect[P, R]: ...
+
+
+@overload
+def effect(
+    *,
+    keyed: bool = ...,
+    key_from: Callable[..., str] | None = ...,
+    key_ttl: float = ...,
+    in_flight_seconds: float = ...,
+    certain: ExceptionTypes = ...,
+    ambiguous: ExceptionTypes = ...,
+    undo: Callable[..., Any] | None = ...,
+    retry: Retry = ...,
+    timeout: float | None = ...,
+    key: str | Callable[..., str] | None = ...,
+    name: str | None = ...,
+) -> Callable[[Callable[P, R]], Effect[P, R]]: ...
+
+
+def effect(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    keyed: bool = False,
+    key_from: Callable[..., str] | None = None,
+    key_ttl: float = DEFAULT_KEY_TTL_SECONDS,
+    in_flight_seconds: float = DEFAULT_IN_FLIGHT_SECONDS,
+    certain: ExceptionTypes = (),
+    ambiguous: ExceptionTypes = (),
+    undo: Callable[..., Any] | None = None,
+    retry: Retry = ONCE,
+    timeout: float | None = None,
+    key: str | Callable[..., str] | None = None,
+    name: str | None = None,
+) -> Any:
+    """Perform this function at most once for each call of a run, whatever dies in between.
+
+    `keyed=True`: the outside honours `perdure.current().key`, so an interrupted attempt is sent again under the same key until
+    it is `key_ttl` seconds old. `.check` registers how to find out. `in_flight_seconds`: how long a dead sender's request may
+    still land. `certain` / `ambiguous`: exceptions that prove that nothing happened, or do not. `key_from`: a business key in
+    place of the made one. `undo`: called with the result, then the arguments, to take the effect back.
+    """
+    options = {
+        "keyed": keyed or key_from is not None,
+        "key_from": key_from,
+        "key_ttl": key_ttl,
+        "in_flight_seconds": in_flight_seconds,
+        "certain": certain,
+        "ambiguous": ambiguous,
+        "undo": undo,
+        "retry": retry,
+        "timeout": timeout,
+        "key": key,
+        "name": name,
+    }
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        spec = EffectSpec(function, options)
+        wrapper: Any = wrapped(spec, effect_flow)
+        wrapper.check = _check_decorator(spec)
+        return wrapper
+
+    return decorate if function is None else decorate(function)
+
+
+def _check_decorator(spec: EffectSpec) -> Callable[[Any], Any]:
+    def check(function: Any) -> Any:
+        if Signature(function, word="check").is_async and not spec.signature.is_async:
+            raise UsageError(
+                f"The check of {spec.name} is async, but {spec.name} is not.",
+                hint="make both async, or both plain functions",
+            )
+        spec.check = function
+        return function
+
+    return check
+
+
+def effect_flow(prepared: Prepared) -> Generator[Operation, Any, Any]:
+    """Act on the decision: perform, or settle what an earlier attempt left behind; then until it is done or a person is needed."""
+    decision = prepared.decision
+    key_at = 0.0
+    match decision:
+        case Fresh(attempt, not_before):
+            if not_before:
+                yield Pause(min(not_before - clock.wall_seconds(), 2 * prepared.spec.retry.max_delay_seconds))
+        case InDoubt(attempt, intent, why):
+            settled = yield from settle(prepared, intent, attempt=attempt, why=why)
+            if isinstance(settled, Happened):
+                return _undoable(prepared, settled.value)
+            attempt, key_at = settled.attempt, settled.key_at
+        case Verdicted(verdict):
+            settled = yield from settle(prepared, None, attempt=verdict.attempt, why="", verdict=verdict)
+            assert isinstance(settled, Happened)
+            return _undoable(prepared, settled.value)
+        case _:
+            raise AssertionError(decision)
+    value = yield from _perform(prepared, attempt, key_at)
+    return _undoable(prepared, value)
+
+
+def _undoable(prepared: Prepared, value: Any) -> Any:
+    prepared.active.undoable.append((prepared, value))
+    return value
+
+
+def _perform(prepared: Prepared, attempt: int, key_at: float) -> Generator[Operation, Any, Any]:
+    """Attempts, one after the other, each with its own intent."""
+    spec = prepared.spec
+    assert isinstance(spec, EffectSpec)
+    while True:
+        intent = yield from _intend(prepared, attempt, key_at)
+        started = clock.elapsed_seconds()
+        performance = _performance(prepared, spec, attempt)
+        try:
+            value = yield performance
+        except Exception as error:  # noqa: BLE001 - classified below, never lost
+            seconds = clock.elapsed_seconds() - started
+            if proves_nothing_happened(error, certain=spec.certain, ambiguous=spec.ambiguous):
+                if not may_retry(spec.retry, failed_attempts=attempt, error=error):
+                    raise (
+                        yield from record_failure(prepared, Kind.RECEIPT, error, attempt=attempt, seconds=seconds)
+                    ) from error
+                yield from record_attempt(prepared, error, attempt=attempt, seconds=seconds)
+                attempt, key_at = attempt + 1, 0.0
+                continue
+            why = f"{type(error).__name__}: {error}"
+            yield from record_doubt(prepared, attempt=attempt, why=why)
+            settled = yield from settle(prepared, intent, attempt=attempt, why=why, performance=performance)
+            if isinstance(settled, Happened):
+                return settled.value
+            attempt, key_at = settled.attempt, settled.key_at
+            continue
+        return (
+            yield from _confirm(prepared, intent, value, attempt=attempt, seconds=clock.elapsed_seconds() - started)
+        )
+
+
+def _intend(prepared: Prepared, attempt: int, key_at: float) -> Generator[Operation, Any, Record]:
+    """Commit the intent, then make sure once more that nobody else has taken the run over."""
+    active, spec = prepared.active, prepared.spec
+    assert isinstance(spec, EffectSpec)
+    if active.signal is not None:
+        raise active.signal
+    sealed = codec.seal_arguments(prepared.arguments, of=spec.name)
+    raw, blob, stored = active.stored_value(sealed)
+    body = Intended(
+        effect_key=spec.effect_key(prepared),
+        attempt=attempt,
+        arguments=raw,
+        blob=blob,
+        key_at=key_at or clock.wall_seconds(),
+        boot_id=clock.boot_id(),
+        boot_at=clock.boot_seconds(),
+        shown=prepared.shown(),
+    )
+    ticket, intent = active.submit(Kind.INTENT, prepared.call, body, stored=stored, power=True)
+    yield Commit(active, ticket)
+    active.movements += 1
+    if events.has_subscribers():
+        row = active.row
+        events.publish(events.IntentRecorded(row.run_id, row.name, row.steps + 1, spec.name, attempt))
+    if not active.store.holds(active.row.run_id, active.row.epoch):
+        raise active.fenced(LeaseLost(f"Run {active.row.name} was taken over before {spec.name} began."))
+    return intent
+
+
+def _performance(prepared: Prepared, spec: EffectSpec, attempt: int) -> Perform:
+    frame = Frame(
+        prepared.active,
+        prepared.frame.scope,
+        body=spec.name,
+        step_key=prepared.call.key,
+        effect_key=spec.effect_key(prepared),
+        attempt=attempt,
+    )
+    return Perform(prepared.active, frame, spec.function, prepared.args, prepared.kwargs, spec.timeout)
+
+
+def _confirm(
+    prepared: Prepared, intent: Record, value: Any, *, attempt: int, seconds: float
+) -> Generator[Operation, Any, Any]:
+    """Commit the receipt. What cannot be stored happened all the same; what comes too late is kept as evidence."""
+    try:
+        return (yield from record_value(prepared, Kind.RECEIPT, value, attempt=attempt, seconds=seconds))
+    except UnstorableValue as error:
+        why = f"it happened, but its result cannot be stored: {error.message}"
+        yield from record_doubt(prepared, attempt=attempt, why=why)
+        settled = yield from settle(prepared, intent, attempt=attempt, why=why, person_only=True)
+        assert isinstance(settled, Happened)
+        return settled.value
+    except LeaseLost:
+        _leave_evidence(prepared, value, attempt=attempt)
+        raise
+
+
+def _leave_evidence(prepared: Prepared, value: Any, *, attempt: int) -> None:
+    """Tell whoever holds the run now that this attempt did happen."""
+    row = prepared.active.row
+    sealed = codec.seal(value)
+    body = f'{{"attempt":{attempt},"value":{bytes(Raw(sealed)).decode()}}}'
+    prepared.active.store.post(
+        Mail(0, row.run_id, "evidence", prepared.call.key, body, f"worker {row.holder}", clock.wall_seconds())
+    )

@@ -1,0 +1,91 @@
+"""Exceptions as records, and back.
+
+Only classes that the step's own code can name are rebuilt: those of `builtins`, those of perdure, and exception classes found
+in the globals of the step's module. A record never makes anything be imported; an unknown class comes back as `StepFailed`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import traceback
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Raw
+
+from perdure import codec, errors
+from perdure.errors import AttemptsExhausted, PerdureError, StepFailed, UnstorableValue
+from perdure.records import NULL, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TRACE_CHARACTERS: Final = 2000
+_MESSAGE_CHARACTERS: Final = 4000
+
+
+def describe_failure(error: BaseException) -> Failure:
+    """An exception as it is stored."""
+    arguments, plain = _plain_arguments(error)
+    trace = "".join(traceback.format_exception(error, limit=-6))
+    return Failure(
+        type=_type_name(type(error)),
+        message=_storable(str(error))[:_MESSAGE_CHARACTERS],
+        arguments=arguments,
+        plain=plain,
+        trace=_storable(trace)[-_TRACE_CHARACTERS:],
+    )
+
+
+def exhausted(name: str, attempts: int, error: BaseException) -> Failure:
+    """The failure of a call whose retry policy allows no further attempt."""
+    message = f"{name} failed {attempts} times; the last error was {type(error).__name__}: {error}"
+    last = describe_failure(error)
+    return Failure(
+        type=_type_name(AttemptsExhausted), message=_storable(message)[:_MESSAGE_CHARACTERS], trace=last.trace
+    )
+
+
+def rebuild(failure: Failure, function: Callable[..., Any], *, name: str) -> Exception:
+    """The exception the agent gets: the same at the first run as at every replay."""
+    kind = _known_class(failure.type, function)
+    if kind is not None and issubclass(kind, PerdureError):
+        return kind(failure.message)
+    if kind is not None and failure.plain:
+        try:
+            return kind(*codec.unseal(bytes(failure.arguments), tuple[Any, ...]))
+        except Exception:  # noqa: BLE001 - a constructor that wants something else: fall through to StepFailed
+            kind = None
+    return StepFailed(
+        f"{name} failed with {failure.type}: {failure.message}",
+        hint=f"to catch {failure.type} by its class, import it by name in the module that defines {name}",
+    )
+
+
+def _known_class(type_name: str, function: Callable[..., Any]) -> type[Exception] | None:
+    module, _, name = type_name.rpartition(".")
+    namespaces: list[dict[str, Any]] = [getattr(function, "__globals__", {})]
+    if module == "builtins":
+        namespaces.insert(0, vars(builtins))
+    elif module == errors.__name__:
+        namespaces.insert(0, vars(errors))
+    for namespace in namespaces:
+        for found in (namespace.get(name), *namespace.values()):
+            if isinstance(found, type) and issubclass(found, Exception) and _type_name(found) == type_name:
+                return found
+    return None
+
+
+def _plain_arguments(error: BaseException) -> tuple[Raw, bool]:
+    try:
+        sealed, _ = codec.seal_faithfully(tuple(error.args), tuple[Any, ...], what="exception arguments")
+    except (UnstorableValue, ValueError, TypeError):
+        return NULL, False
+    return Raw(sealed), True
+
+
+def _type_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

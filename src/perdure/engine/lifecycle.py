@@ -1,0 +1,339 @@
+"""From a call of an agent to a held run, and from its outcome to a settled one.
+
+Recovery goes in this order before any step runs: the journal is verified, then the program replays it; effects in doubt are
+settled as the replay reaches them, before anything after them in their strand. A crash at any point of it ends in the same state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import platform
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw, Struct
+
+from perdure import clock, codec, events
+from perdure.engine.active import Active, Doubtful
+from perdure.engine.drive import Commit, Drained, Operation
+from perdure.engine.failure import describe_failure
+from perdure.engine.names import new_name, new_run_id
+from perdure.engine.signature import shown_call
+from perdure.engine.undo import undo_flow
+from perdure.errors import LeaseLost, RunCancelled, RunSuspended, Signal, StoreError, UnstorableValue, UsageError
+from perdure.policy import is_recent
+from perdure.records import (
+    FINISHED,
+    Delivery,
+    Ended,
+    Kind,
+    Record,
+    Run,
+    RunState,
+    Started,
+    WaitReason,
+    extended,
+    read_body,
+    write_body,
+)
+from perdure.replay import Journal, left_over
+from perdure.store.lease import Park, held, read_park, write_park
+from perdure.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from perdure.engine.agent import AgentSpec
+    from perdure.engine.session import Session
+
+UNDONE = "undone"
+_RUN_ID_CHARACTERS = 200
+
+
+class Finished(Struct, frozen=True):
+    """The run had completed before: its recorded value."""
+
+    value: Any
+
+
+class Request(Struct, frozen=True):
+    """What a caller asked for."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    run_id: str | None = None
+    fresh: bool = False
+    pardon: bool = False
+
+
+def accept(session: Session, spec: AgentSpec, request: Request) -> Run:
+    """The run this request means: one that can go on, or a new one whose first record is committed."""
+    arguments = spec.signature.bind(request.args, request.kwargs)
+    digest = codec.digest_arguments(arguments, of=spec.name)
+    if request.run_id is not None:
+        known = session.store.read_run(_checked_id(request.run_id))
+        if known is not None:
+            return _same_request(known, spec, digest, arguments, fresh=request.fresh)
+    elif not request.fresh:
+        known = _resumable(session, spec, digest)
+        if known is not None:
+            return known
+    return _create(session, spec, arguments, digest, run_id=request.run_id)
+
+
+def open_run(session: Session, spec: AgentSpec, run: Run, *, pardon: bool = False) -> Active | Finished:
+    """Claim a run and load its journal; a completed one is answered from its record."""
+    if run.state not in FINISHED:
+        run = session.claim(run.run_id, pardon=pardon)
+        if run.state in FINISHED:
+            session.release(run.run_id)
+    if run.state == RunState.COMPLETED:
+        return Finished(recorded_result(session, spec, run))
+    if run.state == RunState.CANCELLED:
+        raise UsageError(
+            f"Run {run.name} was cancelled.",
+            safe="nothing was done.",
+            hint="start over with fresh=True, or under another run_id",
+        )
+    try:
+        records = session.store.load_journal(run.run_id)
+        journal = Journal(records, suspects=run.suspects)
+        active = Active(session.store, session.writer, run, journal, before=_before(records))
+        session.hold(active)
+        session.deliver_mail()
+    except BaseException:
+        session.release(run.run_id)
+        raise
+    return active
+
+
+def recorded_result(session: Session, spec: AgentSpec, run: Run) -> Any:
+    """The value a completed run returned."""
+    ended: Ended = read_body(session.store.load_journal(run.run_id)[-1])
+    sealed = session.store.load_blob(bytes.fromhex(ended.blob)) if ended.blob else bytes(ended.value)
+    return codec.unseal(sealed, spec.signature.returns)
+
+
+def recorded_arguments(active: Active, spec: AgentSpec) -> inspect.BoundArguments:
+    """The arguments as the first record holds them, so that the first run sees what a replay will see."""
+    first = active.journal.first
+    assert first is not None
+    started: Started = read_body(first)
+    try:
+        arguments = codec.unseal_arguments(bytes(started.arguments), spec.signature.parameters)
+        return spec.signature.call(arguments)
+    except (ValueError, TypeError) as error:
+        raise active.diverge(
+            shown_call(spec.name, {}) + f" with {codec.describe(started.arguments)}", str(error)
+        ) from error
+
+
+def outcome(active: Active, spec: AgentSpec, error: BaseException) -> Generator[Operation, Any, BaseException]:
+    """What an exception that left the agent means for the run, written down, and what its caller sees."""
+    if active.signal is not None:
+        stopped = yield from _stopped(active)
+        return error if isinstance(error, (KeyboardInterrupt, SystemExit)) else stopped
+    if isinstance(error, Exception):
+        return (yield from fail(active, spec, error))
+    with contextlib.suppress(Signal, StoreError):  # the run stays resumable even where this cannot be written
+        yield from _end(
+            active, Ended(state=RunState.QUEUED, code="interrupted", message="its process was asked to stop")
+        )
+    return error
+
+
+def complete(active: Active, spec: AgentSpec, value: Any) -> Generator[Operation, Any, Any]:
+    """The agent returned: record the outcome, unless something stopped the run underneath it."""
+    yield Drained(active)
+    if active.signal is None:
+        _notice_loose_ends(active)
+    if active.signal is not None:
+        raise (yield from _stopped(active))
+    try:
+        sealed, decoded = codec.seal_faithfully(value, spec.signature.returns, what="result")
+    except UnstorableValue as error:
+        failure = UnstorableValue(
+            f"The result of {spec.name} cannot be saved: {error.message}",
+            safe=f"the {active.row.steps} completed steps of run {active.row.name} are saved.",
+            hint=f"{error.hint}; then start again",
+        )
+        raise (yield from fail(active, spec, failure)) from None
+    raw, blob, stored = active.stored_value(sealed)
+    yield from _end(active, Ended(state=RunState.COMPLETED, value=raw, blob=blob), stored=stored)
+    return decoded
+
+
+def fail(active: Active, spec: AgentSpec, error: Exception) -> Generator[Operation, Any, BaseException]:
+    """The agent raised: record the failure, undo if asked to, and give back what the caller should see."""
+    yield Drained(active)
+    if active.signal is not None:
+        return (yield from _stopped(active))
+    undone = False
+    if spec.undo_on_failure:
+        try:
+            undone = (yield from undo_flow(active)) > 0
+        except Signal:
+            return (yield from _stopped(active))
+        except Exception as second:  # noqa: BLE001 - the agent's own failure is what its caller must see
+            undone = True
+            error.add_note(f"perdure: not everything could be undone: {type(second).__name__}: {second}")
+    reopened = () if undone else _failed_calls(active, error)
+    ended = Ended(
+        state=RunState.FAILED,
+        failure=describe_failure(error),
+        reopened=reopened,
+        undone=undone,
+        code=UNDONE if undone else "failed",
+    )
+    park = Park(code=ended.code, message=f"{type(error).__name__}: {error}")
+    yield from _end(active, ended, park=park)
+    return error
+
+
+def _before(records: list[Record]) -> str:
+    """What became of the delivery before this one; empty for the first."""
+    deliveries = [record for record in records if record.kind == Kind.DELIVERY]
+    if len(deliveries) < 2:  # noqa: PLR2004 - the first delivery resumes nothing
+        return ""
+    last: Delivery = read_body(deliveries[-1])
+    return last.before or "it was stopped"
+
+
+def _checked_id(run_id: str) -> str:
+    if not run_id or len(run_id) > _RUN_ID_CHARACTERS or not run_id.isprintable() or run_id != run_id.strip():
+        raise UsageError(
+            f"run_id {run_id[:50]!r} is not usable.",
+            hint=f"1 to {_RUN_ID_CHARACTERS} printable characters, without spaces around it",
+        )
+    return run_id
+
+
+def _same_request(run: Run, spec: AgentSpec, digest: bytes, arguments: dict[str, Any], *, fresh: bool) -> Run:
+    if fresh:
+        raise UsageError(
+            f"run_id {run.run_id!r} is taken by run {run.name}.",
+            safe="it was not touched.",
+            hint="choose another run_id, or leave fresh out to resume it",
+        )
+    if run.agent != spec.name or run.arguments != digest:
+        raise UsageError(
+            f"run_id {run.run_id!r} belongs to another call: {run.agent} with other arguments than {shown_call(spec.name, arguments)}.",
+            safe=f"run {run.name} was not touched.",
+            hint=f"use another run_id; perdure show {run.name} tells what it was started with",
+        )
+    return run
+
+
+def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
+    """The newest run of the same call that can go on: unfinished with no live holder, or failed and the newest of all."""
+    now = clock.wall_seconds()
+    for number, run in enumerate(session.store.list_runs(agent=spec.name, arguments=digest, limit=100)):
+        if run.state in FINISHED or session.store.is_running(run, stall_seconds=session.settings.stall_seconds):
+            continue
+        if run.state == RunState.FAILED and (number > 0 or read_park(run).code == UNDONE):
+            continue
+        if is_recent(run, now=now):
+            return run
+        events.publish(events.RunPassedOver(run.run_id, run.name, now - run.updated_at))
+    return None
+
+
+def _create(session: Session, spec: AgentSpec, arguments: dict[str, Any], digest: bytes, *, run_id: str | None) -> Run:
+    now = clock.wall_seconds()
+    sealed = codec.seal_arguments(arguments, of=spec.name)
+    bare = Run(
+        run_id or new_run_id(), new_name(), spec.name, digest, spec.durability or session.settings.durability, now, now
+    )
+    body = Started(
+        agent=spec.name,
+        arguments=Raw(sealed),
+        code=spec.code_version,
+        python=platform.python_version(),
+        perdure=VERSION,
+    )
+    first = Record(0, Kind.STARTED, "", spec.name, digest, now, 0, write_body(body))
+    run, records = extended(bare, at=now, records=(first,))
+    created = session.store.create_run(run, records[0])
+    if created.run_id == run.run_id and created.created_at == run.created_at:
+        events.publish(events.RunStarted(run.run_id, run.name, run.agent, session.store.location))
+    return created
+
+
+def _notice_loose_ends(active: Active) -> None:
+    """A finished program must have made every recorded call, and left no effect open."""
+    for key, (name, shown) in list(active.open_effects.items()):
+        active.doubt(Doubtful(key, name, shown, "it was interrupted before it was confirmed"))
+    if active.doubtful:
+        active.suspend()
+        return
+    entry = left_over(active.journal, active.unvisited)
+    if entry is not None:
+        active.diverge(entry.shown_call(), "(the agent returned without making this call)")
+
+
+def _stopped(active: Active) -> Generator[Operation, Any, BaseException]:
+    """Write down why the run stopped, where that may still be written, and build what its caller sees."""
+    signal, stop = active.signal, active.stop
+    if isinstance(signal, RunCancelled):
+        taken = tuple(mail.mail_id for mail in active.mail() if mail.kind == "cancel")
+        yield from _end(active, Ended(state=RunState.CANCELLED), taken=taken)
+        return signal
+    if isinstance(signal, LeaseLost) or stop is None:
+        return _taken_over(active, signal)
+    error = stop.error
+    if not isinstance(error, StoreError):
+        reason = stop.reason or WaitReason.PARKED
+        ended = Ended(state=stop.state, reason=reason, code=error.code, message=error.message, hint=error.hint)
+        park = Park(code=error.code, message=error.message, safe=error.safe, hint=error.hint)
+        yield from _end(active, ended, park=park)
+    return error
+
+
+def _taken_over(active: Active, signal: Signal | None) -> BaseException:
+    run = active.store.read_run(active.row.run_id)
+    if run is None or not run.holder:
+        return signal or LeaseLost(f"Run {active.row.name} is not held here any more.")
+    return held(run, active.store.read_worker(run.holder))
+
+
+def _failed_calls(active: Active, error: BaseException) -> tuple[str, ...]:
+    """The calls whose recorded failure is what ended the run, wherever it sits in the chain of causes."""
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        link = pending.pop()
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        pending += [link.__cause__, link.__context__]
+        if isinstance(link, BaseExceptionGroup):
+            pending += link.exceptions
+    return tuple(key for failure, key in active.failed if id(failure) in seen)
+
+
+def _end(
+    active: Active,
+    ended: Ended,
+    *,
+    park: Park | None = None,
+    stored: tuple[tuple[bytes, bytes], ...] = (),
+    taken: tuple[int, ...] = (),
+) -> Generator[Operation, Any, None]:
+    detail = write_park(park) if park else ""
+    ticket, _ = active.submit(
+        Kind.ENDED,
+        None,
+        ended,
+        power=True,
+        stored=stored,
+        taken=taken,
+        state=ended.state,
+        reason=ended.reason,
+        detail=detail,
+        holder="",
+        deliveries=0,
+    )
+    yield Commit(active, ticket)
+    row = active.row
+    active.signal = active.signal or RunSuspended(f"Run {row.name} has ended here.")
+    events.publish(events.RunEnded(row.run_id, row.name, ended.state, ended.reason, row.steps))

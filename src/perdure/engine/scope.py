@@ -1,0 +1,287 @@
+"""Where in a run a call stands: frames, scopes, and how tasks and threads of agent code open scopes of their own.
+
+A step's key is its scope and its index there. A task or thread started by agent code opens a scope keyed by its parent, the
+qualified name of what it runs and the occurrence of that name, fixed when it is created. Inside a step body nothing counts.
+While a run is active, thread start and executor submit carry the frame along; event loops get a task factory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import multiprocessing.process
+import sys
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+from perdure.errors import Signal, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from perdure.engine.active import Active
+
+ROOT: Final = "main"
+_WAIT_FOR: Final = asyncio.wait_for.__code__
+_FRAMES_TO_WAIT_FOR: Final = 6
+
+
+class Scope:
+    """One strand of a run: it counts its calls and what it spawned."""
+
+    __slots__ = ("calls", "path", "spawned")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.calls = 0
+        self.spawned: dict[str, int] = {}
+
+    def take_key(self) -> str:
+        """The key of the next call in this scope."""
+        key = f"{self.path}.{self.calls}"
+        self.calls += 1
+        return key
+
+    def child(self, name: str) -> Scope:
+        """The scope of something this one starts."""
+        occurrence = self.spawned.get(name, 0)
+        self.spawned[name] = occurrence + 1
+        return Scope(f"{self.path}/{name}#{occurrence}")
+
+
+class Frame:
+    """What code of a run can know of its place: the run, the scope, and the step body it is in, if any."""
+
+    __slots__ = ("active", "attempt", "body", "effect_key", "foreign", "scope", "step_key")
+
+    def __init__(
+        self,
+        active: Active | None,
+        scope: Scope,
+        *,
+        body: str = "",
+        step_key: str = "",
+        effect_key: str = "",
+        attempt: int = 0,
+        foreign: str = "",
+    ) -> None:
+        self.active = active
+        self.scope = scope
+        self.body = body
+        self.step_key = step_key
+        self.effect_key = effect_key
+        self.attempt = attempt
+        self.foreign = foreign
+
+
+_frame: contextvars.ContextVar[Frame | None] = contextvars.ContextVar("perdure_frame", default=None)
+
+current_frame = _frame.get
+enter_frame = _frame.set
+leave_frame = _frame.reset
+
+
+def foreign_process(run_name: str) -> UsageError:
+    """The refusal a call gets in a forked child or a pool process."""
+    return UsageError(
+        f"A step of run {run_name} was called in another process than the one that holds the run.",
+        safe="the run is untouched; nothing was performed.",
+        hint="call steps and effects from the agent's own process; let the pool compute plain functions",
+    )
+
+
+class Carried:
+    """A callable that runs in a frame of its own, wherever a thread or executor calls it."""
+
+    def __init__(self, function: Callable[..., Any], frame: Frame, context: contextvars.Context) -> None:
+        self._function = function
+        self._frame = frame
+        self._context = context
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._context.run(self._run, *args, **kwargs)
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        _frame.set(self._frame)
+        return self._function(*args, **kwargs)
+
+
+class Refused:
+    """A callable sent to another process: steps inside it are refused instead of silently unprotected."""
+
+    def __init__(self, function: Callable[..., Any], run_name: str) -> None:
+        self._function = function
+        self._run_name = run_name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        _frame.set(Frame(None, Scope(ROOT), foreign=self._run_name))
+        return self._function(*args, **kwargs)
+
+
+def carry(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a thread started here should run instead of `function`."""
+    frame = _frame.get()
+    if frame is None or frame.active is None:
+        return function
+    function, context = _unwrapped(function)
+    child = frame if frame.body else spawn(frame, name_of(function))
+    return Carried(function, child, context)
+
+
+def spawn(frame: Frame, name: str) -> Frame:
+    """The frame of a strand that agent code starts here."""
+    if frame.active is not None:
+        frame.active.has_strands = True
+    return Frame(frame.active, frame.scope.child(name))
+
+
+def name_of(function: Any) -> str:
+    """The qualified name of what a task or thread runs, the same on every Python."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__qualname__", None)
+    return name if isinstance(name, str) else type(function).__qualname__
+
+
+def adopt_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Have tasks created on this loop by agent code open their own scopes."""
+    before = loop.get_task_factory()
+    if getattr(before, "opens_scopes", False):
+        return
+
+    def factory(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any) -> Any:
+        frame = _frame.get()
+        if frame is not None and frame.active is not None and not frame.body and not _is_wait_for():
+            given = options.get("context")
+            context = contextvars.copy_context() if given is None else given.copy()
+            context.run(_frame.set, spawn(frame, name_of(coroutine)))
+            options["context"] = context
+        if before is None:
+            return asyncio.Task(coroutine, loop=loop, **options)
+        return before(loop, coroutine, **options)
+
+    factory.opens_scopes = True  # type: ignore[attr-defined]
+    loop.set_task_factory(factory)
+
+
+class Carriers:
+    """The patches on threads and executors, in place while at least one run is active."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._active = 0
+        self._originals: list[tuple[type, str, Any]] = []
+
+    def acquire(self) -> None:
+        """A run became active."""
+        with self._lock:
+            self._active += 1
+            if self._active == 1:
+                self._replace(threading.Thread, "start", _thread_start)
+                self._replace(ThreadPoolExecutor, "submit", _pool_submit)
+                self._replace(ProcessPoolExecutor, "submit", _process_submit)
+                self._replace(multiprocessing.process.BaseProcess, "start", _process_start)
+
+    def release(self) -> None:
+        """A run is no longer active."""
+        with self._lock:
+            self._active -= 1
+            if self._active == 0:
+                for owner, name, original in self._originals:
+                    setattr(owner, name, original)
+                self._originals.clear()
+
+    def _replace(self, owner: type, name: str, build: Callable[[Any], Any]) -> None:
+        original = getattr(owner, name)
+        self._originals.append((owner, name, original))
+        setattr(owner, name, functools.wraps(original)(build(original)))
+
+
+carriers: Final = Carriers()
+
+
+def _thread_start(original: Callable[..., None]) -> Callable[..., None]:
+    def start(thread: threading.Thread) -> None:
+        frame = _frame.get()
+        if frame is not None and frame.active is not None:
+            # A subclass names itself by its class, a plain thread by its target.
+            target = getattr(thread, "_target", None)
+            named = thread.run if target is None else target
+            child = frame if frame.body else spawn(frame, name_of(named))
+            thread.run = _quiet(Carried(thread.run, child, contextvars.Context()))  # type: ignore[method-assign]
+        original(thread)
+
+    return start
+
+
+def _quiet(run: Callable[[], None]) -> Callable[[], None]:
+    """A thread of a run that has stopped ends without a traceback; the run itself says why."""
+
+    def quietly() -> None:
+        try:
+            run()
+        except Signal:
+            return
+
+    return quietly
+
+
+def _pool_submit(original: Callable[..., Any]) -> Callable[..., Any]:
+    def submit(pool: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if _frame.get() is None:
+            return original(pool, function, *args, **kwargs)
+        carried = carry(_bound(function, args, kwargs))
+        # The pool's own worker threads are no strands of the run.
+        return contextvars.Context().run(original, pool, carried)
+
+    return submit
+
+
+def _process_submit(original: Callable[..., Any]) -> Callable[..., Any]:
+    def submit(pool: ProcessPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        frame = _frame.get()
+        if frame is None or frame.active is None:
+            return original(pool, function, *args, **kwargs)
+        function = Refused(function, frame.active.row.name)
+        return contextvars.Context().run(original, pool, function, *args, **kwargs)
+
+    return submit
+
+
+def _process_start(original: Callable[..., None]) -> Callable[..., None]:
+    def start(process: Any) -> None:
+        frame = _frame.get()
+        if frame is not None and frame.active is not None and process._target is not None:  # noqa: SLF001
+            process._target = Refused(process._target, frame.active.row.name)  # noqa: SLF001
+        original(process)
+
+    return start
+
+
+def _bound(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    return functools.partial(function, *args, **kwargs) if args or kwargs else function
+
+
+def _unwrapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], contextvars.Context]:
+    """`asyncio.to_thread` submits `context.run` with the function as argument: look through it."""
+    inner = function
+    positional: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = {}
+    while isinstance(inner, functools.partial):
+        positional = (*inner.args, *positional)
+        keywords = {**inner.keywords, **keywords}
+        inner = inner.func
+    context = getattr(inner, "__self__", None)
+    if isinstance(context, contextvars.Context) and positional:
+        return _bound(positional[0], positional[1:], keywords), context
+    return function, contextvars.Context()
+
+
+def _is_wait_for() -> bool:
+    """Whether the task is one that `asyncio.wait_for` makes for itself, as it does on Python 3.11 and not later."""
+    try:
+        return any(sys._getframe(depth).f_code is _WAIT_FOR for depth in range(2, _FRAMES_TO_WAIT_FOR))  # noqa: SLF001
+    except ValueError:
+        return False

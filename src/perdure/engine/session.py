@@ -1,0 +1,151 @@
+"""This process and one store: the open store, its writer, the runs held here, and the thread that keeps their leases."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from perdure import clock, events
+from perdure.engine.scope import carriers
+from perdure.errors import PerdureError, RunCancelled, RunHeld
+from perdure.settings import Settings, current_settings
+from perdure.store import open_store
+from perdure.store.lease import held
+from perdure.store.protocol import Terms
+from perdure.store.writer import Writer
+
+if TYPE_CHECKING:
+    from perdure.engine.active import Active
+    from perdure.records import Run
+
+TICK_SECONDS: Final = 1.0
+"""How often the upkeep thread looks for mail to the runs held here."""
+
+
+class Session:
+    """What this process shares between its runs on one store."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.store = open_store(settings.store, seconds=settings.open_seconds)
+        self.writer = Writer(self.store)
+        self._held: dict[str, Active | None] = {}
+        self._lock = threading.Lock()
+        self._upkeep: threading.Thread | None = None
+        self._ended = threading.Event()
+        if getattr(self.store, "created", False):
+            events.publish(events.StoreOpened(self.store.location, created=True))
+
+    def claim(self, run_id: str, *, pardon: bool = False) -> Run:
+        """Take a run for this process; one that another strand of this process holds is refused like anybody else's."""
+        worker = self.store.join()
+        with self._lock:
+            if run_id in self._held:
+                raise self._held_here(run_id)
+            self._held[run_id] = None
+        try:
+            terms = Terms(self.settings.deliveries, self.settings.stall_seconds, pardon)
+            run = self.store.claim_run(run_id, worker.worker_id, terms)
+        except BaseException:
+            self._forget(run_id)
+            raise
+        carriers.acquire()
+        return run
+
+    def hold(self, active: Active) -> None:
+        """Keep the lease of this run alive until it is released."""
+        with self._lock:
+            self._held[active.row.run_id] = active
+            if self._upkeep is None:
+                self._upkeep = threading.Thread(target=self._keep_up, name="perdure-upkeep", daemon=True)
+                contextvars.Context().run(self._upkeep.start)
+
+    def release(self, run_id: str) -> None:
+        """This process is done with the run."""
+        self._forget(run_id)
+        carriers.release()
+
+    def deliver_mail(self) -> None:
+        """Tell held runs that somebody asked them to end."""
+        with self._lock:
+            held_runs = [active for active in self._held.values() if active is not None]
+        for active in held_runs:
+            if active.signal is None and any(mail.kind == "cancel" for mail in active.mail()):
+                active.signal = RunCancelled(f"Run {active.row.name} was cancelled.")
+
+    def close(self) -> None:
+        """Let go of the store; runs still held stop at their next write."""
+        self._ended.set()
+        self.store.close()
+
+    def _forget(self, run_id: str) -> None:
+        with self._lock:
+            self._held.pop(run_id, None)
+
+    def _held_here(self, run_id: str) -> RunHeld:
+        run = self.store.read_run(run_id)
+        if run is None:
+            return RunHeld(f"Run {run_id} is being started by another thread of this process.", hint="wait for it")
+        return held(run, self.store.read_worker(run.holder))
+
+    def _keep_up(self) -> None:
+        """Beat, and look for mail, without ever touching the event loop or the runs' own connection order."""
+        worker_id = self.store.join().worker_id
+        beaten = clock.boot_seconds()
+        tick = min(TICK_SECONDS, self.settings.renew_seconds)
+        while not self._ended.wait(tick):
+            if not self._held:
+                continue
+            with contextlib.suppress(PerdureError):  # a store that fails here fails the runs at their own next write
+                if clock.boot_seconds() - beaten >= self.settings.renew_seconds:
+                    self.store.beat(worker_id)
+                    beaten = clock.boot_seconds()
+                self.deliver_mail()
+
+
+_sessions: dict[str, Session] = {}
+_inherited: list[Session] = []
+_opening = threading.Lock()
+
+
+def session() -> Session:
+    """The session of the store that the settings name, opened when first asked for."""
+    settings = current_settings()
+    where = (
+        settings.store if settings.store.startswith("memory:") else str(Path(settings.store).expanduser().absolute())
+    )
+    with _opening:
+        found = _sessions.get(where)
+        if found is None or found.settings != settings:
+            found = _sessions[where] = _reopened(found, settings)
+        return found
+
+
+def close_sessions() -> None:
+    """Close every store this process has open."""
+    with _opening:
+        for opened in _sessions.values():
+            opened.close()
+        _sessions.clear()
+
+
+def _reopened(before: Session | None, settings: Settings) -> Session:
+    if before is None:
+        return Session(settings)
+    before.settings = settings
+    return before
+
+
+def _after_fork() -> None:
+    """A forked child opens the store anew; what it inherited stays untouched, and is never closed in the parent's name."""
+    global _opening  # noqa: PLW0603 - the parent's lock may have been held by a thread that does not exist here
+    _inherited.extend(_sessions.values())
+    _sessions.clear()
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,277 @@
+"""Settling an effect in doubt, in this order: what others wrote, the key, the check, a person.
+
+In flight → settleable → settled: `happened` counts at once, `did_not_happen` only once a dead sender's request can no longer land.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from perdure import clock, codec, events
+from perdure.engine.active import Doubtful
+from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
+from perdure.engine.scope import Frame
+from perdure.errors import StepFailed, UsageError
+from perdure.policy import SAME_KEY, delay_seconds, is_settleable
+from perdure.records import NULL, Doubt, Intended, Kind, Settled, read_body
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from datetime import datetime
+
+    from perdure.engine.call import Prepared
+    from perdure.engine.effect import EffectSpec
+    from perdure.records import Mail, Record
+
+
+class Intent(Struct, frozen=True):
+    """What a check is given: the attempt whose outcome is not known."""
+
+    key: str
+    name: str
+    arguments: dict[str, Any]
+    at: datetime
+    attempt: int
+
+
+class Verdict(Struct, frozen=True):
+    """What a check answers."""
+
+    outcome: Literal["happened", "did_not_happen", "cannot_tell"]
+    value: Any = None
+    note: str = ""
+
+
+def happened(value: Any = None) -> Verdict:
+    """It did take place, with this result."""
+    return Verdict("happened", value)
+
+
+def did_not_happen() -> Verdict:
+    """It did not take place."""
+    return Verdict("did_not_happen")
+
+
+def cannot_tell(note: str = "") -> Verdict:
+    """Whether it took place cannot be found out here."""
+    return Verdict("cannot_tell", note=note)
+
+
+class Happened(Struct, frozen=True):
+    """Settled: the effect took place; this is its value."""
+
+    value: Any
+
+
+class Again(Struct, frozen=True):
+    """Settled: perform it as this attempt, under a key first used at that time (0: a key nobody has seen)."""
+
+    attempt: int
+    key_at: float = 0.0
+
+
+class Letter(Struct, frozen=True):
+    """The body of a verdict or of evidence in the mailbox."""
+
+    attempt: int = 0
+    outcome: Literal["happened", "did_not_happen", "fail"] = "happened"
+    value: Raw = NULL
+
+
+def settle(
+    prepared: Prepared,
+    intent: Record | None,
+    *,
+    attempt: int,
+    why: str,
+    verdict: Settled | None = None,
+    performance: Perform | None = None,
+    person_only: bool = False,
+) -> Generator[Operation, Any, Happened | Again]:
+    """Find out what became of an attempt, store the verdict, and say how to go on; or wait for a person."""
+    active = prepared.active
+    spec: EffectSpec = prepared.spec  # type: ignore[assignment]
+    if verdict is not None:
+        return _acted_on(prepared, verdict)
+    if intent is None:
+        intent = yield from _suspect(prepared, attempt=attempt, why=why)
+    _publish_doubt(prepared, why)
+    letters = _letters_for(prepared, attempt)
+    if letters:
+        misfit = _misfit(prepared, letters[-1][1])
+        if not misfit:
+            return (yield from _record_letters(prepared, letters, attempt=attempt))
+        why = misfit
+    if not person_only and spec.keyed:
+        key_at = _key_at(intent)
+        if clock.wall_seconds() - key_at > spec.key_ttl_seconds:
+            why = f"{why or 'its process died'}; its key is older than the outside remembers"
+        elif performance is None:
+            return Again(attempt + 1, key_at)
+        elif attempt < SAME_KEY.attempts:
+            yield Pause(delay_seconds(SAME_KEY, failed_attempts=attempt, fraction=clock.new_fraction()))
+            return Again(attempt + 1, key_at)
+        else:
+            why = f"{why}; sent {attempt} times under the same key"
+    if not person_only and spec.check is not None:
+        checked = yield from _check(prepared, intent, attempt=attempt, performance=performance)
+        if isinstance(checked, (Happened, Again)):
+            return checked
+        why = checked
+    active.doubt(Doubtful(prepared.call.key, prepared.spec.name, prepared.shown(), why or "its process died"))
+    yield Quiet(active)
+    raise active.signal or active.suspend()
+
+
+def record_doubt(
+    prepared: Prepared, *, attempt: int, why: str, lost: bool = False
+) -> Generator[Operation, Any, Record]:
+    """Commit why an attempt that began cannot be called done or not done."""
+    active = prepared.active
+    changes = {}
+    if lost:
+        active.journal.suspects -= 1
+        changes = {"suspects": active.journal.suspects}
+    body = Doubt(attempt=attempt, why=why, lost=lost)
+    ticket, record = active.submit(Kind.DOUBT, prepared.call, body, power=True, **changes)
+    yield Commit(active, ticket)
+    return record
+
+
+def _suspect(prepared: Prepared, *, attempt: int, why: str) -> Generator[Operation, Any, Record]:
+    """The intent of this effect may be among records that were lost: say so in the journal, once."""
+    return (yield from record_doubt(prepared, attempt=attempt, why=why, lost=True))
+
+
+def _check(
+    prepared: Prepared, intent: Record, *, attempt: int, performance: Perform | None
+) -> Generator[Operation, Any, Happened | Again | str]:
+    """Ask the effect's check until its answer counts; a text says why a person must decide."""
+    spec: EffectSpec = prepared.spec  # type: ignore[assignment]
+    assert spec.check is not None
+    asked = Intent(
+        key=spec.effect_key(prepared),
+        name=spec.name,
+        arguments=dict(prepared.arguments),
+        at=clock.instant(intent.at),
+        attempt=attempt,
+    )
+    while True:
+        frame = Frame(prepared.active, prepared.frame.scope, body=f"the check of {spec.name}", attempt=attempt)
+        try:
+            verdict = yield Perform(prepared.active, frame, spec.check, (asked,), {})
+        except Exception as error:  # noqa: BLE001 - a check that fails cannot tell
+            return f"its check failed: {type(error).__name__}: {error}"
+        if not isinstance(verdict, Verdict):
+            raise UsageError(
+                f"The check of {spec.name} returned {codec.describe(verdict)}.",
+                safe="the effect stays in doubt.",
+                hint="return perdure.happened(…), perdure.did_not_happen() or perdure.cannot_tell()",
+            )
+        if verdict.outcome == "happened":
+            sealed, _ = codec.seal_faithfully(verdict.value, spec.signature.returns, what="the check's result")
+            return (yield from _record(prepared, attempt=attempt, outcome="happened", by="check", sealed=sealed))
+        if verdict.outcome == "cannot_tell":
+            return f"its check cannot tell{': ' + verdict.note if verdict.note else ''}"
+        age = _age_seconds(intent)
+        lingers = performance is not None and performance.lingers
+        if is_settleable(age_seconds=age, in_flight_seconds=spec.in_flight_seconds):
+            if lingers:
+                return "its body still runs past its timeout"
+            return (yield from _record(prepared, attempt=attempt, outcome="did_not_happen", by="check", sealed=b"null"))
+        yield Pause(max(0.001, spec.in_flight_seconds - age))
+
+
+def _letters_for(prepared: Prepared, attempt: int) -> list[tuple[Mail, Letter]]:
+    """What others wrote about this very attempt, evidence first, so that a person's newest word is last."""
+    found = []
+    for mail in prepared.active.mail():
+        if mail.key == prepared.call.key and mail.kind in ("verdict", "evidence"):
+            letter = msgspec.json.decode(mail.body, type=Letter)
+            if letter.attempt == attempt:
+                found.append((mail, letter))
+    return sorted(found, key=lambda pair: (pair[0].kind == "verdict", pair[0].mail_id))
+
+
+def _misfit(prepared: Prepared, letter: Letter) -> str:
+    """Why a verdict cannot be used: its result must be one the effect could have returned."""
+    if letter.outcome != "happened":
+        return ""
+    try:
+        codec.unseal(bytes(letter.value), prepared.spec.signature.returns)
+    except ValueError as error:
+        return f"the result given with the verdict does not fit: {error}"
+    return ""
+
+
+def _record_letters(
+    prepared: Prepared, letters: list[tuple[Mail, Letter]], *, attempt: int
+) -> Generator[Operation, Any, Happened | Again]:
+    """Journal what was taken from the mailbox, in the same transaction that takes it, and act on it."""
+    mail, letter = letters[-1]
+    taken = tuple(found.mail_id for found, _ in letters)
+    return (
+        yield from _record(
+            prepared, attempt=attempt, outcome=letter.outcome, by=mail.by, sealed=bytes(letter.value), taken=taken
+        )
+    )
+
+
+def _record(
+    prepared: Prepared,
+    *,
+    attempt: int,
+    outcome: Literal["happened", "did_not_happen", "fail"],
+    by: str,
+    sealed: bytes,
+    taken: tuple[int, ...] = (),
+) -> Generator[Operation, Any, Happened | Again]:
+    active = prepared.active
+    raw, blob, stored = active.stored_value(sealed)
+    verdict = Settled(attempt=attempt, outcome=outcome, by=by, value=raw, blob=blob)
+    changes = {"steps": active.row.steps + 1, "deliveries": 0} if outcome == "happened" else {}
+    ticket, _ = active.submit(Kind.VERDICT, prepared.call, verdict, stored=stored, taken=taken, power=True, **changes)
+    yield Commit(active, ticket)
+    if events.has_subscribers():
+        row = active.row
+        events.publish(events.DoubtSettled(row.run_id, row.name, prepared.spec.name, outcome, by))
+    return _acted_on(prepared, verdict)
+
+
+def _acted_on(prepared: Prepared, verdict: Settled) -> Happened | Again:
+    if verdict.outcome == "did_not_happen":
+        return Again(verdict.attempt + 1)
+    if verdict.outcome == "fail":
+        raise StepFailed(
+            f"{prepared.shown()} was settled as failed by {verdict.by}.",
+            hint="start over with fresh=True when the cause is mended",
+        )
+    try:
+        return Happened(
+            codec.unseal(prepared.active.load_value(verdict.value, verdict.blob), prepared.spec.signature.returns)
+        )
+    except ValueError as error:
+        raise prepared.unloadable(error) from error
+
+
+def _age_seconds(intent: Record) -> float:
+    """How long ago the attempt began: by the boot clock where it still runs, else by wall time."""
+    body = read_body(intent)
+    if isinstance(body, Intended) and body.boot_id and body.boot_id == clock.boot_id():
+        return clock.boot_seconds() - body.boot_at
+    return max(0.0, clock.wall_seconds() - intent.at)
+
+
+def _key_at(intent: Record) -> float:
+    """When the outside may first have seen the key of this attempt."""
+    body = read_body(intent)
+    return body.key_at if isinstance(body, Intended) and body.key_at else intent.at
+
+
+def _publish_doubt(prepared: Prepared, why: str) -> None:
+    if events.has_subscribers():
+        row = prepared.active.row
+        events.publish(events.DoubtFound(row.run_id, row.name, prepared.spec.name, why or "started, never confirmed"))

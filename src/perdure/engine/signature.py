@@ -1,0 +1,77 @@
+"""How a decorated function is called: its parameters, bound quickly, and its annotations, resolved once."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+from perdure import codec
+from perdure.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PLAIN: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
+_SHOWN_CHARACTERS: Final = 200
+
+
+class Signature:
+    """The parameters of a function, so that every way of writing one call is the same call."""
+
+    def __init__(self, function: Callable[..., Any], *, word: str) -> None:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise UsageError(
+                f"{function.__qualname__} is a generator; {word} must return its value at once.",
+                hint="collect the items and return a list, or yield from the agent around it",
+            )
+        if not callable(function):
+            raise UsageError(
+                f"@perdure.{word} needs a function, not {function!r}.", hint=f"@perdure.{word} above a def"
+            )
+        self.function = function
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._signature = inspect.signature(function)
+        self._names = tuple(self._signature.parameters)
+        parameters = self._signature.parameters.values()
+        self._is_plain = all(parameter.kind in _PLAIN for parameter in parameters)
+        self._defaults = tuple(parameter.default for parameter in parameters)
+        self._annotations: tuple[object, dict[str, object]] | None = None
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by parameter name, defaults filled in; raises TypeError like the call itself would."""
+        count = len(args)
+        if self._is_plain and not kwargs and count <= len(self._names):
+            missing = self._defaults[count:]
+            if inspect.Parameter.empty not in missing:
+                return dict(zip(self._names, args + missing, strict=True))
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+    def call(self, arguments: dict[str, Any]) -> inspect.BoundArguments:
+        """Arguments by parameter name, ready to be passed."""
+        bound = inspect.BoundArguments(self._signature, arguments)  # type: ignore[arg-type]
+        self._signature.bind(*bound.args, **bound.kwargs)
+        return bound
+
+    @property
+    def returns(self) -> object:
+        """The return annotation, resolved; Any where there is none."""
+        if self._annotations is None:
+            self._annotations = codec.resolve_annotations(self.function)
+        return self._annotations[0]
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The parameter annotations, resolved."""
+        if self._annotations is None:
+            self._annotations = codec.resolve_annotations(self.function)
+        return self._annotations[1]
+
+
+def shown_call(name: str, arguments: dict[str, Any]) -> str:
+    """A call as a person would write it, bounded."""
+    inside = ", ".join(f"{key}={codec.describe(value, 40)}" for key, value in arguments.items())
+    if len(inside) > _SHOWN_CHARACTERS:
+        inside = inside[: _SHOWN_CHARACTERS - 1] + "…"
+    return f"{name}({inside})"

@@ -1,0 +1,167 @@
+"""`@step`: a call that is safe to run again until its result is committed, and never after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from perdure import clock, codec, events
+from perdure.engine.call import Prepared, Spec, wrapped
+from perdure.engine.drive import Commit, Operation, Pause, Perform
+from perdure.engine.failure import describe_failure, exhausted, rebuild
+from perdure.engine.scope import Frame
+from perdure.errors import UnstorableValue
+from perdure.policy import ONCE, Retry, delay_seconds, may_retry
+from perdure.records import Attempt, Done, Kind
+from perdure.replay import Fresh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def step(function: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+@overload
+def step(
+    *,
+    retry: Retry = ...,
+    timeout: float | None = ...,
+    key: str | Callable[..., str] | None = ...,
+    name: str | None = ...,
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def step(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    retry: Retry = ONCE,
+    timeout: float | None = None,
+    key: str | Callable[..., str] | None = None,
+    name: str | None = None,
+) -> Any:
+    """Record this function's result: once committed, it never runs again for the same call of the same run.
+
+    `retry` attempts a failure again, across crashes; `timeout` bounds one attempt in seconds; `key` (a text, or a function of
+    the arguments) identifies a call whose position depends on timing; `name` replaces the function's own.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        return wrapped(Spec(function, name=name, retry=retry, timeout=timeout, key=key), _flow)
+
+    return decorate if function is None else decorate(function)
+
+
+def _flow(prepared: Prepared) -> Generator[Operation, Any, Any]:
+    """Attempt the body until it succeeds or the policy ends; commit what happened; hand on what was stored."""
+    active, spec, decision = prepared.active, prepared.spec, prepared.decision
+    assert isinstance(decision, Fresh)
+    attempt = decision.attempt
+    if decision.not_before:
+        longest = 2 * spec.retry.max_delay_seconds  # whatever became of the clock since
+        yield Pause(min(decision.not_before - clock.wall_seconds(), longest))
+    while True:
+        if active.signal is not None:
+            raise active.signal
+        started = clock.elapsed_seconds()
+        frame = Frame(active, prepared.frame.scope, body=spec.name, attempt=attempt, step_key=prepared.call.key)
+        try:
+            value = yield Perform(active, frame, spec.function, prepared.args, prepared.kwargs, spec.timeout)
+        except Exception as error:  # noqa: BLE001 - whatever the body raises is recorded and raised again
+            seconds = clock.elapsed_seconds() - started
+            if not may_retry(spec.retry, failed_attempts=attempt, error=error):
+                raise (
+                    yield from record_failure(prepared, Kind.STEP, error, attempt=attempt, seconds=seconds)
+                ) from error
+            yield from record_attempt(prepared, error, attempt=attempt, seconds=seconds)
+            attempt += 1
+            continue
+        return (
+            yield from record_value(
+                prepared, Kind.STEP, value, attempt=attempt, seconds=clock.elapsed_seconds() - started
+            )
+        )
+
+
+def record_value(
+    prepared: Prepared, kind: Kind, value: Any, *, attempt: int, seconds: float
+) -> Generator[Operation, Any, Any]:
+    """Commit a completed call and return the decoded form of what was stored."""
+    active, spec = prepared.active, prepared.spec
+    sealed, decoded = seal_result(prepared, value)
+    raw, blob, stored = active.stored_value(sealed)
+    state, dropped = active.state_changes()
+    body = Done(
+        value=raw,
+        blob=blob,
+        attempt=attempt,
+        seconds=round(seconds, 6),
+        shown=prepared.shown(),
+        state=state,
+        dropped=dropped,
+    )
+    power = True if kind is Kind.RECEIPT else None
+    ticket, _ = active.submit(kind, prepared.call, body, stored=stored, power=power)
+    yield Commit(active, ticket)
+    active.publish_step(prepared.call, kind=spec.kind, seconds=seconds, attempt=attempt, failed=False)
+    return decoded
+
+
+def seal_result(prepared: Prepared, value: Any) -> tuple[bytes, Any]:
+    """The stored and the decoded form of a result; one that cannot be stored fails here, by name."""
+    try:
+        return codec.seal_faithfully(value, prepared.spec.signature.returns, what="result")
+    except UnstorableValue as error:
+        steps = prepared.active.row.steps
+        raise UnstorableValue(
+            f"Step {steps + 1} ({prepared.spec.name}) cannot be saved: {error.message}",
+            safe=f"steps 1-{steps} are saved." if steps else "nothing was recorded for it.",
+            hint=error.hint,
+        ) from None
+
+
+def record_failure(
+    prepared: Prepared, kind: Kind, error: Exception, *, attempt: int, seconds: float
+) -> Generator[Operation, Any, Exception]:
+    """Commit a failure that the agent will see, and build the exception it gets, now and at every replay."""
+    active, spec = prepared.active, prepared.spec
+    ran_out = spec.retry.attempts > 1 and isinstance(error, spec.retry.on)
+    failure = exhausted(spec.name, attempt, error) if ran_out else describe_failure(error)
+    state, dropped = active.state_changes()
+    body = Done(
+        failure=failure,
+        attempt=attempt,
+        seconds=round(seconds, 6),
+        shown=prepared.shown(),
+        state=state,
+        dropped=dropped,
+    )
+    ticket, _ = active.submit(kind, prepared.call, body, power=True if kind is Kind.RECEIPT else None)
+    yield Commit(active, ticket)
+    active.publish_step(prepared.call, kind=spec.kind, seconds=seconds, attempt=attempt, failed=True)
+    return prepared.failed(rebuild(failure, spec.function, name=spec.name))
+
+
+def record_attempt(
+    prepared: Prepared, error: Exception, *, attempt: int, seconds: float
+) -> Generator[Operation, Any, None]:
+    """Commit a failed attempt, so that it still counts after a crash, and wait for the next."""
+    active = prepared.active
+    delay = delay_seconds(prepared.spec.retry, failed_attempts=attempt, fraction=clock.new_fraction())
+    body = Attempt(
+        attempt=attempt,
+        failure=describe_failure(error),
+        next_at=clock.wall_seconds() + delay,
+        seconds=round(seconds, 6),
+        shown=prepared.shown(),
+    )
+    ticket, _ = active.submit(Kind.ATTEMPT, prepared.call, body)
+    yield Commit(active, ticket)
+    if events.has_subscribers():
+        row = active.row
+        events.publish(events.AttemptFailed(row.run_id, row.name, prepared.call.name, attempt, repr(error), delay))
+    yield Pause(delay)
