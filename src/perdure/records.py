@@ -285,21 +285,6 @@ def read_body(record: Record) -> Any:  # noqa: ANN401 - the struct depends on th
     return _decoders[record.kind].decode(record.body)
 
 
-def chained(run_id: str, before: bytes, record: Record) -> Record:
-    """This record with its digest, as the one that follows a record with digest `before`."""
-    return Record(
-        record.seq,
-        record.kind,
-        record.key,
-        record.name,
-        record.arguments,
-        record.at,
-        record.epoch,
-        record.body,
-        record_digest(run_id, before, record),
-    )
-
-
 def record_digest(run_id: str, before: bytes, record: Record) -> bytes:
     """The digest that binds a record's fields to its place in the chain."""
     fields = (
@@ -357,13 +342,15 @@ def blob_digest(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def extended(run: Run, *, at: float, records: tuple[Record, ...], **changes: Any) -> tuple[Run, tuple[Record, ...]]:  # noqa: ANN401
-    """The run's row and the chained records after `records` were appended to its journal."""
-    chain: list[Record] = []
+def extended(run: Run, *, at: float, records: tuple[Record, ...], **changes: Any) -> tuple[Run, tuple[Record, ...]]:
+    """The run's row and the chained records after `records` were appended to its journal.
+
+    The records and the row are made here for the store alone, so their digests are filled in rather than copied in.
+    """
     head = run.head
     for record in records:
-        link = chained(run.run_id, head, record)
-        chain.append(link)
-        head = link.digest
-    after = msgspec.structs.replace(run, updated_at=at, length=run.length + len(chain), head=head, **changes)
-    return sealed_run(after), tuple(chain)
+        head = record_digest(run.run_id, head, record)
+        msgspec.structs.force_setattr(record, "digest", head)
+    after = msgspec.structs.replace(run, updated_at=at, length=run.length + len(records), head=head, **changes)
+    msgspec.structs.force_setattr(after, "digest", run_digest(after))
+    return after, records

@@ -5,6 +5,7 @@ The first of these that names a setting decides. An unknown name or an unusable 
 
 from __future__ import annotations
 
+import functools
 import os
 import tomllib
 from pathlib import Path
@@ -77,9 +78,17 @@ def _from_environment() -> dict[str, Any]:
 def _from_project(directory: Path) -> dict[str, Any]:
     path = directory / "pyproject.toml"
     try:
-        table = tomllib.loads(path.read_text()).get("tool", {}).get("perdure", {})
-    except FileNotFoundError:
+        written = path.stat()
+    except OSError:
         return {}
+    return _read_project(path, written.st_mtime_ns, written.st_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _read_project(path: Path, _modified: int, _size: int) -> dict[str, Any]:
+    """The table in this file, read again only when the file has changed."""
+    try:
+        table = tomllib.loads(path.read_text()).get("tool", {}).get("perdure", {})
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidSettings(
             f"{path} cannot be read: {error}", safe="nothing was started.", hint="mend the file, or move it away"

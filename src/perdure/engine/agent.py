@@ -122,6 +122,13 @@ def run(agent: Callable[..., Any], *args: Any, run_id: str | None = None, fresh:
     waits, is in doubt or parks; uncaught, the script prints what happened, what is safe and what to do.
     """
     install_excepthook()
+    frame = current_frame()
+    if frame is not None and not frame.body:
+        raise UsageError(
+            "perdure.run was called inside a run.",
+            safe="nothing was started.",
+            hint="call the agent itself: it runs as a part of this run",
+        )
     return _run(spec_of(agent), Request(args, kwargs, run_id, fresh))
 
 

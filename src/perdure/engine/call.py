@@ -167,8 +167,14 @@ def _async_wrapper(spec: Spec, flow: Callable[[Prepared], Generator[Operation, A
 def _replayed(prepared: Prepared, decision: Replayed) -> Any:
     value = prepared.recorded(decision.done)
     if prepared.spec.kind == "effect":
-        prepared.active.undoable.append((prepared, value))
+        note_undoable(prepared, value)
     return value
+
+
+def note_undoable(prepared: Prepared, value: Any) -> None:
+    """Remember a completed effect that knows how to be taken back."""
+    if getattr(prepared.spec, "undo", None) is not None:
+        prepared.active.undoable.append((prepared, value))
 
 
 def _plain(spec: Spec, frame: Frame | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 from msgspec import Raw
 
 from perdure import clock, codec, events
-from perdure.engine.call import Prepared, Spec, wrapped
+from perdure.engine.call import Prepared, Spec, note_undoable, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform
 from perdure.engine.scope import Frame
 from perdure.engine.settle import Happened, Intent, Verdict, record_doubt, settle
@@ -206,7 +206,7 @@ def effect_flow(prepared: Prepared) -> Generator[Operation, Any, Any]:
 
 
 def _undoable(prepared: Prepared, value: Any) -> Any:
-    prepared.active.undoable.append((prepared, value))
+    note_undoable(prepared, value)
     return value
 
 

@@ -18,9 +18,10 @@ from perdure.engine.active import Active, Doubtful
 from perdure.engine.drive import Commit, Drained, Operation
 from perdure.engine.failure import describe_failure
 from perdure.engine.names import new_name, new_run_id
+from perdure.engine.session import Session, heed_cancel
 from perdure.engine.signature import shown_call
 from perdure.engine.undo import undo_flow
-from perdure.errors import LeaseLost, RunCancelled, RunSuspended, Signal, StoreError, UnstorableValue, UsageError
+from perdure.errors import LeaseLost, RunCancelled, RunHeld, RunSuspended, Signal, StoreError, UnstorableValue, UsageError
 from perdure.policy import is_recent
 from perdure.records import (
     FINISHED,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from perdure.engine.agent import AgentSpec
-    from perdure.engine.session import Session
 
 UNDONE = "undone"
 _RUN_ID_CHARACTERS = 200
@@ -100,7 +100,7 @@ def open_run(session: Session, spec: AgentSpec, run: Run, *, pardon: bool = Fals
         journal = Journal(records, suspects=run.suspects)
         active = Active(session.store, session.writer, run, journal, before=_before(records))
         session.hold(active)
-        session.deliver_mail()
+        heed_cancel(active)
     except BaseException:
         session.release(run.run_id)
         raise
@@ -228,7 +228,7 @@ def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
     """The newest run of the same call that can go on: unfinished with no live holder, or failed and the newest of all."""
     now = clock.wall_seconds()
     for number, run in enumerate(session.store.list_runs(agent=spec.name, arguments=digest, limit=100)):
-        if run.state in FINISHED or session.store.is_running(run, stall_seconds=session.settings.stall_seconds):
+        if run.state in FINISHED or session.is_running(run):
             continue
         if run.state == RunState.FAILED and (number > 0 or read_park(run).code == UNDONE):
             continue
@@ -279,7 +279,7 @@ def _stopped(active: Active) -> Generator[Operation, Any, BaseException]:
         yield from _end(active, Ended(state=RunState.CANCELLED), taken=taken)
         return signal
     if isinstance(signal, LeaseLost) or stop is None:
-        return _taken_over(active, signal)
+        return _taken_over(active)
     error = stop.error
     if not isinstance(error, StoreError):
         reason = stop.reason or WaitReason.PARKED
@@ -289,10 +289,15 @@ def _stopped(active: Active) -> Generator[Operation, Any, BaseException]:
     return error
 
 
-def _taken_over(active: Active, signal: Signal | None) -> BaseException:
+def _taken_over(active: Active) -> RunHeld:
+    """Another worker has this run now, or had it and is done with it."""
     run = active.store.read_run(active.row.run_id)
     if run is None or not run.holder:
-        return signal or LeaseLost(f"Run {active.row.name} is not held here any more.")
+        return RunHeld(
+            f"Run {active.row.name} was taken over by another worker, which is done with it.",
+            safe="nothing was performed here since.",
+            hint=f"perdure show {active.row.name}",
+        )
     return held(run, active.store.read_worker(run.holder))
 
 

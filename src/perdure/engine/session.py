@@ -56,6 +56,12 @@ class Session:
         carriers.acquire()
         return run
 
+    def is_running(self, run: Run) -> bool:
+        """Whether somebody executes this run now; one this process failed to give back is not executed by anybody."""
+        if run.holder and run.holder == self.store.join().worker_id:
+            return run.run_id in self._held
+        return self.store.is_running(run, stall_seconds=self.settings.stall_seconds)
+
     def hold(self, active: Active) -> None:
         """Keep the lease of this run alive until it is released."""
         with self._lock:
@@ -74,8 +80,7 @@ class Session:
         with self._lock:
             held_runs = [active for active in self._held.values() if active is not None]
         for active in held_runs:
-            if active.signal is None and any(mail.kind == "cancel" for mail in active.mail()):
-                active.signal = RunCancelled(f"Run {active.row.name} was cancelled.")
+            heed_cancel(active)
 
     def close(self) -> None:
         """Let go of the store; runs still held stop at their next write."""
@@ -105,6 +110,12 @@ class Session:
                     self.store.beat(worker_id)
                     beaten = clock.boot_seconds()
                 self.deliver_mail()
+
+
+def heed_cancel(active: Active) -> None:
+    """Stop a run at its next call if its mailbox asks for that."""
+    if active.signal is None and any(mail.kind == "cancel" for mail in active.mail()):
+        active.signal = RunCancelled(f"Run {active.row.name} was cancelled.")
 
 
 _sessions: dict[str, Session] = {}

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _PLAIN: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
 _SHOWN_CHARACTERS: Final = 200
+_SHOWN_VALUE_CHARACTERS: Final = 40
 
 
 class Signature:
@@ -71,7 +72,15 @@ class Signature:
 
 def shown_call(name: str, arguments: dict[str, Any]) -> str:
     """A call as a person would write it, bounded."""
-    inside = ", ".join(f"{key}={codec.describe(value, 40)}" for key, value in arguments.items())
+    inside = ", ".join([f"{key}={_shown(value)}" for key, value in arguments.items()])
     if len(inside) > _SHOWN_CHARACTERS:
         inside = inside[: _SHOWN_CHARACTERS - 1] + "…"
     return f"{name}({inside})"
+
+
+def _shown(value: Any) -> str:
+    """Short plain values as they are; everything else with care."""
+    kind = type(value)
+    if kind is int or kind is bool or (kind is str and len(value) <= _SHOWN_VALUE_CHARACTERS and value.isprintable()):
+        return repr(value)
+    return codec.describe(value, _SHOWN_VALUE_CHARACTERS)

@@ -23,8 +23,6 @@ def undo_flow(active: Active) -> Generator[Operation, Any, int]:
     count = 0
     for prepared, value in reversed(list(active.undoable)):
         spec: EffectSpec = prepared.spec
-        if spec.undo is None:
-            continue
         inverse = spec.inverse(prepared.call.key)
         undoing = Prepared(inverse, Frame(active, Scope(_SCOPE)), (value, *prepared.args), prepared.kwargs)
         if isinstance(undoing.decision, Replayed):

@@ -10,7 +10,7 @@ from perdure import clock
 from perdure.engine.drive import Commit, drive
 from perdure.engine.scope import current_frame
 from perdure.engine.step import step
-from perdure.errors import NotInRun
+from perdure.errors import NotInRun, UsageError
 from perdure.records import Kind
 from perdure.replay import Call, is_patched
 
@@ -84,6 +84,12 @@ class Current:
     @property
     def state(self) -> dict[str, Any]:
         """The run's working state: a small dict, stored as changes at step boundaries, rebuilt by the replay."""
+        if self._frame and self._frame.body:
+            raise UsageError(
+                f"The working state was used inside the body of {self._frame.body}, which a replay does not execute.",
+                safe="nothing was changed.",
+                hint="pass what the step needs as arguments, and set the state from its result in the agent",
+            )
         return self._frame.active.state if self._frame and self._frame.active else self._fresh_state
 
 
