@@ -1,7 +1,7 @@
 """perdure: crash recovery for AI agents, on by default.
 
-A run is a function plus a journal. Decorate an agent, its steps and its effects; when the process dies, the same command
-continues at the first step that had not completed.
+A run is a function plus a journal. Decorate an agent, its steps and its effects; when the process dies, the same
+command continues at the first step that had not completed.
 """
 
 from perdure import errors

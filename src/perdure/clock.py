@@ -12,7 +12,11 @@ import socket
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 _random = random.SystemRandom()
@@ -60,9 +64,9 @@ def new_token(length: int) -> str:
     return "".join(_random.choice(alphabet) for _ in range(length))
 
 
-def pick(words: tuple[str, ...]) -> str:
-    """One of these words."""
-    return _random.choice(words)
+def pick(choices: Sequence[str]) -> str:
+    """One of these."""
+    return _random.choice(choices)
 
 
 @functools.cache

@@ -30,8 +30,8 @@ Signal (BaseException)
 ├── RunCancelled                  somebody asked the run to end
 └── LeaseLost                     another worker extends this run's journal now
 
-Signals derive from BaseException because agent frameworks turn every Exception into text for the model. Correctness never
-depends on one arriving: the store fences.
+Signals derive from BaseException because agent frameworks turn every Exception into text for the model. Correctness
+never depends on one arriving: the store fences.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class SchemaTooNew(StoreError):
 
 
 class UnsafeEngine(StoreError):
-    """This SQLite can corrupt a database that two connections write."""
+    """An SQLite that can corrupt a database that two connections write."""
 
     code = "unsafe_engine"
 

@@ -1,7 +1,7 @@
 """Every observable event as a record, and the list of those who listen.
 
-Subscribers are called in the thread where the event happened, after it was committed. One that raises does not disturb the
-run: its error is shown once on standard error and the subscriber is dropped.
+Subscribers are called in the thread where the event happened, after it was committed. One that raises does not disturb
+the run: its error is shown once on standard error and the subscriber is dropped.
 """
 
 from __future__ import annotations

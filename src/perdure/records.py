@@ -1,7 +1,7 @@
 """Everything the store keeps, as frozen structs, and the digests that make damage visible.
 
-A journal is an ordered list of `Record`s. Each carries a digest over its own fields and the digest of the record before it,
-so a run's records form one chain; the `Run` row holds the chain's length and head, and a digest of its own.
+A journal is an ordered list of `Record`s. Each carries a digest over its own fields and the digest of the record before
+it, so a run's records form one chain; the `Run` row holds the chain's length and head, and a digest of its own.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ def run_digest(run: Run) -> bytes:
 
 
 def sealed_run(run: Run) -> Run:
-    """This row with its digest brought up to date."""
+    """Bring the row's digest up to date."""
     return msgspec.structs.replace(run, digest=run_digest(run))
 
 
@@ -342,7 +342,13 @@ def blob_digest(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def extended(run: Run, *, at: float, records: tuple[Record, ...], **changes: Any) -> tuple[Run, tuple[Record, ...]]:
+def extended(  # the changes are fields of Run, checked by msgspec
+    run: Run,
+    *,
+    at: float,
+    records: tuple[Record, ...],
+    **changes: Any,  # noqa: ANN401
+) -> tuple[Run, tuple[Record, ...]]:
     """The run's row and the chained records after `records` were appended to its journal.
 
     The records and the row are made here for the store alone, so their digests are filled in rather than copied in.

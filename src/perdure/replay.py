@@ -1,7 +1,7 @@
 """Decides what a call means given the journal: pure functions of (journal, next call).
 
-`decide` answers with one of `Fresh`, `Replayed`, `Verdicted`, `InDoubt`, `Diverged`; the engine acts on it and never looks at
-records itself.
+`decide` answers with one of `Fresh`, `Replayed`, `Verdicted`, `InDoubt`, `Diverged`; the engine acts on it and never
+looks at records itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from perdure.records import Attempt, Done, Doubt, Ended, Intended, Kind, Record, Settled, read_body
+from perdure.records import Attempt, Done, Doubt, Ended, Intended, Kind, Record, Settled, Started, read_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -69,13 +69,13 @@ class Entry:
     __slots__ = (
         "_body",
         "_done",
-        "attempts",
-        "kind",
-        "name",
         "arguments",
+        "attempts",
         "doubt",
         "failed",
         "intent",
+        "kind",
+        "name",
         "not_before",
         "seq",
         "shown",
@@ -165,6 +165,13 @@ class Journal:
             self._absorb_end(read_body(record))
         elif record.key:
             self._absorb_progress(record)
+
+    def started(self) -> Started:
+        """What the run was asked to do; `ValueError` where its first record is missing."""
+        if self.first is None:
+            raise ValueError("the journal has no first record")
+        started: Started = read_body(self.first)
+        return started
 
     def open_entries(self) -> Iterator[tuple[str, Entry]]:
         """The effects in doubt, oldest first."""

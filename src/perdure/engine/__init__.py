@@ -1,0 +1,1 @@
+"""Acts on what `replay` decides: agents, steps, effects, and the runs they belong to."""

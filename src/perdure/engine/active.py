@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Raw, Struct
 
 from perdure import clock, codec, events
-from perdure.errors import EffectInDoubt, JournalDiverged, LeaseLost, PerdureError, RunSuspended, Signal, StoreError
+from perdure.errors import EffectInDoubt, JournalDiverged, LeaseLost, PerdureError, RunSuspended, Signal
 from perdure.records import NULL, Append, Done, Kind, Mail, Record, Run, RunState, WaitReason, extended, write_body
 from perdure.replay import Call, Decision, Journal, Replayed, decide
 from perdure.store import blobs
@@ -124,7 +124,7 @@ class Active:
         key, name, arguments = ("", self.row.agent, b"") if call is None else (call.key, call.name, call.arguments)
         with self._lock:
             row = self.row
-            if kind in _COMPLETIONS:
+            if kind in _COMPLETIONS or (kind is Kind.VERDICT and getattr(body, "outcome", "") == "happened"):
                 changes["deliveries"] = 0
                 changes["steps"] = row.steps + 1
             record = Record(row.length, kind, key, name, arguments, now, row.epoch, text)
@@ -136,14 +136,12 @@ class Active:
             append = Append(self.row, records, stored, taken, self.power if power is None else power)
             return self.writer.submit(append), records[0]
 
-    def fenced(self, error: BaseException) -> BaseException:
+    def fenced(self, error: PerdureError | LeaseLost) -> Signal:
         """What a refused write means for this run: it stops here, and nothing more is performed."""
         if isinstance(error, LeaseLost):
             self.signal = self.signal or error
             return error
-        if isinstance(error, StoreError):
-            return self.halt(Stop(RunState.WAITING, None, error))
-        return error
+        return self.halt(Stop(RunState.WAITING, None, error))
 
     def halt(self, stop: Stop) -> Signal:
         """Stop every strand at its next call; the first reason stands."""
@@ -158,7 +156,7 @@ class Active:
         error = JournalDiverged(
             f"Run {self.row.name} no longer matches its code.\n  recorded: {recorded}\n  now:      {called}",
             safe=f"its {self.row.steps} completed steps are saved; nothing was performed.",
-            hint='restore the call, or guard the change with `if perdure.patched("name"):`, and start again; or start over with fresh=True',
+            hint="restore the call or guard the change with perdure.patched, and start again; or start over: fresh=True",
         )
         return self.halt(Stop(RunState.WAITING, WaitReason.PARKED, error))
 
@@ -174,8 +172,9 @@ class Active:
         others = f" and {len(self.doubtful) - 1} more" if len(self.doubtful) > 1 else ""
         error = EffectInDoubt(
             f"Run {self.row.name}: {first.shown}{others} was started and never confirmed ({first.why}).",
-            safe=f"its {self.row.steps} completed steps are saved; the effect will not be started again until it is settled.",
-            hint=f"find out whether it happened, then: perdure settle {self.row.name} {first.name} --happened [JSON] | --did-not-happen",
+            safe=f"its {self.row.steps} completed steps are saved; the effect is not started again until then.",
+            hint="find out whether it happened, then: "
+            f"perdure settle {self.row.name} {first.name} --happened [JSON] | --did-not-happen",
         )
         return self.halt(Stop(RunState.WAITING, WaitReason.IN_DOUBT, error))
 

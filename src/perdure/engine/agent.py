@@ -118,8 +118,8 @@ def run(agent: Callable[..., T], *args: Any, run_id: str | None = ..., fresh: bo
 def run(agent: Callable[..., Any], *args: Any, run_id: str | None = None, fresh: bool = False, **kwargs: Any) -> Any:
     """Run an agent to its result, resuming an interrupted run of the same call.
 
-    With `run_id` that very run is resumed, or its recorded result returned. `fresh=True` starts over. Raises when the run
-    waits, is in doubt or parks; uncaught, the script prints what happened, what is safe and what to do.
+    With `run_id` that very run is resumed, or its recorded result returned. `fresh=True` starts over. Raises when the
+    run waits, is in doubt or parks; uncaught, the script prints what happened, what is safe and what to do.
     """
     install_excepthook()
     frame = current_frame()
@@ -294,13 +294,13 @@ def _execute(opened: Session, spec: AgentSpec, run: Run, *, pardon: bool = False
         value = spec.function(*bound.args, **bound.kwargs)
     except BaseException as error:
         leave_frame(token)
-        outcome = drive(lifecycle.outcome(active, spec, error))
+        outcome = drive(lifecycle.settled(active, lifecycle.outcome(active, spec, error)))
         if outcome is error:
             raise
         raise outcome from None
     else:
         leave_frame(token)
-        return drive(lifecycle.complete(active, spec, value))
+        return drive(lifecycle.settled(active, lifecycle.complete(active, spec, value)))
     finally:
         opened.release(active.row.run_id)
 
@@ -317,13 +317,13 @@ async def _execute_async(opened: Session, spec: AgentSpec, run: Run, *, pardon: 
         value = await spec.function(*bound.args, **bound.kwargs)
     except BaseException as error:
         leave_frame(token)
-        outcome = await drive_async(lifecycle.outcome(active, spec, error))
+        outcome = await drive_async(lifecycle.settled(active, lifecycle.outcome(active, spec, error)))
         if outcome is error:
             raise
         raise outcome from None
     else:
         leave_frame(token)
-        return await drive_async(lifecycle.complete(active, spec, value))
+        return await drive_async(lifecycle.settled(active, lifecycle.complete(active, spec, value)))
     finally:
         opened.release(active.row.run_id)
 

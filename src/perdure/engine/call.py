@@ -1,4 +1,4 @@
-"""From a decorated function's call to a `Call` the replay can decide on, and from a recorded completion to its value."""
+"""From a decorated function's call to a `Call` the replay can decide on; from a recorded completion to its value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 import os
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from perdure import codec
 from perdure.engine.active import Stop
@@ -55,12 +55,15 @@ class Spec:
             )
 
 
-class Prepared:
+S = TypeVar("S", bound=Spec)
+
+
+class Prepared(Generic[S]):
     """One call of a decorated function inside a run, with its place taken."""
 
     __slots__ = ("active", "args", "arguments", "call", "decision", "frame", "kwargs", "spec")
 
-    def __init__(self, spec: Spec, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, spec: S, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         active = frame.active
         if active is None or active.pid != os.getpid():
             raise foreign_process(frame.foreign or (active.row.name if active else ""))
@@ -114,24 +117,20 @@ class Prepared:
         key = f"={self.spec.name}:{text}"
         if not self.active.claim_key(key):
             raise UsageError(
-                f"{self.shown()}: the key {text!r} was already used by an earlier call of {self.spec.name} in run {self.active.row.name}.",
+                f"{self.shown()}: the key {text!r} was used by an earlier call of {self.spec.name} in this run.",
                 safe=f"its {self.active.row.steps} completed steps are saved.",
                 hint="make key= differ from call to call, or leave it out",
             )
         return key
 
 
-def wrapped(spec: Spec, flow: Callable[[Prepared], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
+def wrapped(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
     """The function users call instead: plain outside a run, journaled inside one."""
-    function = spec.function
-    if spec.signature.is_async:
-        wrapper = _async_wrapper(spec, flow)
-    else:
-        wrapper = _sync_wrapper(spec, flow)
-    return functools.wraps(function)(wrapper)
+    wrapper = _async_wrapper(spec, flow) if spec.signature.is_async else _sync_wrapper(spec, flow)
+    return functools.wraps(spec.function)(wrapper)
 
 
-def _sync_wrapper(spec: Spec, flow: Callable[[Prepared], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
+def _sync_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         frame = current_frame()
         if frame is None or frame.body:
@@ -144,18 +143,18 @@ def _sync_wrapper(spec: Spec, flow: Callable[[Prepared], Generator[Operation, An
     return call
 
 
-def _async_wrapper(spec: Spec, flow: Callable[[Prepared], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
+def _async_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
     """The key is taken when the function is called, before anything is awaited."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         frame = current_frame()
         if frame is None or frame.body:
             return _plain(spec, frame, args, kwargs)
-        coroutine = perform(Prepared(spec, frame, args, kwargs))
+        coroutine: Any = perform(Prepared(spec, frame, args, kwargs))
         coroutine.__qualname__ = spec.function.__qualname__
         return coroutine
 
-    async def perform(prepared: Prepared) -> Any:
+    async def perform(prepared: Prepared[S]) -> Any:
         if type(prepared.decision) is Replayed:
             return _replayed(prepared, prepared.decision)
         return await drive_async(flow(prepared))
@@ -164,14 +163,14 @@ def _async_wrapper(spec: Spec, flow: Callable[[Prepared], Generator[Operation, A
     return call
 
 
-def _replayed(prepared: Prepared, decision: Replayed) -> Any:
+def _replayed(prepared: Prepared[S], decision: Replayed) -> Any:
     value = prepared.recorded(decision.done)
     if prepared.spec.kind == "effect":
         note_undoable(prepared, value)
     return value
 
 
-def note_undoable(prepared: Prepared, value: Any) -> None:
+def note_undoable(prepared: Prepared[S], value: Any) -> None:
     """Remember a completed effect that knows how to be taken back."""
     if getattr(prepared.spec, "undo", None) is not None:
         prepared.active.undoable.append((prepared, value))

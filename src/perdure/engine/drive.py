@@ -1,7 +1,7 @@
 """How the engine's flows touch the world: each operation can be done now, blocking, or later, awaited.
 
-A flow is a generator that yields operations and is written once; `drive` runs it for sync callers and `drive_async` for async
-ones. There is no second copy of any decision.
+A flow is a generator that yields operations and is written once; `drive` runs it for sync callers and `drive_async` for
+async ones. There is no second copy of any decision.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from perdure import clock
 from perdure.engine.scope import Frame, enter_frame, leave_frame
-from perdure.errors import DeadlineExceeded
+from perdure.errors import DeadlineExceeded, LeaseLost, PerdureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -83,18 +83,14 @@ class Commit:
     def now(self) -> None:
         try:
             self._active.writer.wait(self._ticket)
-        except Exception as error:
+        except (PerdureError, LeaseLost) as error:
             raise self._active.fenced(error) from error
-        except BaseException as error:
-            raise self._active.fenced(error) from None
 
     async def later(self) -> None:
         try:
             await self._active.writer.wait_async(self._ticket)
-        except Exception as error:
+        except (PerdureError, LeaseLost) as error:
             raise self._active.fenced(error) from error
-        except BaseException as error:
-            raise self._active.fenced(error) from None
 
 
 class Pause:
@@ -122,15 +118,16 @@ class Perform:
         active: Active,
         frame: Frame,
         body: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
         timeout: float | None = None,
     ) -> None:
         self._active = active
         self._frame = frame
         self._body = body
         self._args = args
-        self._kwargs = kwargs
+        self._kwargs = kwargs or {}
         self._timeout = timeout
         self.thread: threading.Thread | None = None
 
@@ -204,7 +201,7 @@ class Perform:
 
 
 class Drained:
-    """Wait, within a bound, for effects that other strands are still performing, so that their receipts are not lost."""
+    """Wait, within a bound, for effects that other strands still perform, so that their receipts are not lost."""
 
     __slots__ = ("_active",)
 

@@ -1,5 +1,6 @@
-"""`@effect`: a call the world remembers. An intent is committed before it, a receipt after it, and what lies between is never
-guessed.
+"""`@effect`: a call the world remembers.
+
+An intent is committed before it, a receipt after it, and what lies between is never guessed:
 
     Fresh ─ intent ─ fence ─ body ─┬─ value ───────────────── receipt
                                    ├─ proves nothing happened ─ failure (or another attempt)
@@ -10,6 +11,7 @@ guessed.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec import Raw
@@ -18,7 +20,7 @@ from perdure import clock, codec, events
 from perdure.engine.call import Prepared, Spec, note_undoable, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform
 from perdure.engine.scope import Frame
-from perdure.engine.settle import Happened, Intent, Verdict, record_doubt, settle
+from perdure.engine.settle import Happened, Intent, Verdict, ask_person, record_doubt, settle, verdict_value
 from perdure.engine.signature import Signature
 from perdure.engine.step import record_attempt, record_failure, record_value
 from perdure.errors import LeaseLost, UnstorableValue, UsageError
@@ -31,7 +33,7 @@ from perdure.policy import (
     may_retry,
     proves_nothing_happened,
 )
-from perdure.records import Intended, Kind, Mail
+from perdure.records import Intended, Kind, Mail, Settled
 from perdure.replay import Fresh, InDoubt, Verdicted
 
 if TYPE_CHECKING:
@@ -79,10 +81,9 @@ class EffectSpec(Spec):
 
     def inverse(self, step_key: str) -> EffectSpec:
         """The effect that takes this one back: called with the result, then with the arguments."""
-        assert self.undo is not None
         options = dict.fromkeys(("keyed", "key_from", "undo", "timeout"))
         return EffectSpec(
-            self.undo,
+            self.undo or self.function,
             {
                 **options,
                 "name": f"undo {self.name}",
@@ -95,7 +96,7 @@ class EffectSpec(Spec):
             },
         )
 
-    def effect_key(self, prepared: Prepared) -> str:
+    def effect_key(self, prepared: Prepared[EffectSpec]) -> str:
         """The key under which the outside knows this effect."""
         if self.key_from is not None:
             return str(self.key_from(*prepared.args, **prepared.kwargs))
@@ -141,10 +142,11 @@ def effect(
 ) -> Any:
     """Perform this function at most once for each call of a run, whatever dies in between.
 
-    `keyed=True`: the outside honours `perdure.current().key`, so an interrupted attempt is sent again under the same key until
-    it is `key_ttl` seconds old. `.check` registers how to find out. `in_flight_seconds`: how long a dead sender's request may
-    still land. `certain` / `ambiguous`: exceptions that prove that nothing happened, or do not. `key_from`: a business key in
-    place of the made one. `undo`: called with the result, then the arguments, to take the effect back.
+    `keyed=True`: the outside honours `perdure.current().key`, so an interrupted attempt is sent again under the same
+    key until it is `key_ttl` seconds old. `.check` registers how to find out. `in_flight_seconds`: how long a dead
+    sender's request may still land. `certain` / `ambiguous`: exceptions that prove that nothing happened, or do not.
+    `key_from`: a business key in place of the made one. `undo`: called with the result, then the arguments, to take
+    the effect back.
     """
     options = {
         "keyed": keyed or key_from is not None,
@@ -182,8 +184,8 @@ def _check_decorator(spec: EffectSpec) -> Callable[[Any], Any]:
     return check
 
 
-def effect_flow(prepared: Prepared) -> Generator[Operation, Any, Any]:
-    """Act on the decision: perform, or settle what an earlier attempt left behind; then until it is done or a person is needed."""
+def effect_flow(prepared: Prepared[EffectSpec]) -> Generator[Operation, Any, Any]:
+    """Act on the decision: perform, or settle what an earlier attempt left behind first."""
     decision = prepared.decision
     key_at = 0.0
     match decision:
@@ -196,31 +198,28 @@ def effect_flow(prepared: Prepared) -> Generator[Operation, Any, Any]:
                 return _undoable(prepared, settled.value)
             attempt, key_at = settled.attempt, settled.key_at
         case Verdicted(verdict):
-            settled = yield from settle(prepared, None, attempt=verdict.attempt, why="", verdict=verdict)
-            assert isinstance(settled, Happened)
-            return _undoable(prepared, settled.value)
+            return _undoable(prepared, verdict_value(prepared, verdict))
         case _:
             raise AssertionError(decision)
     value = yield from _perform(prepared, attempt, key_at)
     return _undoable(prepared, value)
 
 
-def _undoable(prepared: Prepared, value: Any) -> Any:
+def _undoable(prepared: Prepared[EffectSpec], value: Any) -> Any:
     note_undoable(prepared, value)
     return value
 
 
-def _perform(prepared: Prepared, attempt: int, key_at: float) -> Generator[Operation, Any, Any]:
+def _perform(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Generator[Operation, Any, Any]:
     """Attempts, one after the other, each with its own intent."""
     spec = prepared.spec
-    assert isinstance(spec, EffectSpec)
     while True:
         intent = yield from _intend(prepared, attempt, key_at)
         started = clock.elapsed_seconds()
         performance = _performance(prepared, spec, attempt)
         try:
             value = yield performance
-        except Exception as error:  # noqa: BLE001 - classified below, never lost
+        except Exception as error:
             seconds = clock.elapsed_seconds() - started
             if proves_nothing_happened(error, certain=spec.certain, ambiguous=spec.ambiguous):
                 if not may_retry(spec.retry, failed_attempts=attempt, error=error):
@@ -237,15 +236,12 @@ def _perform(prepared: Prepared, attempt: int, key_at: float) -> Generator[Opera
                 return settled.value
             attempt, key_at = settled.attempt, settled.key_at
             continue
-        return (
-            yield from _confirm(prepared, intent, value, attempt=attempt, seconds=clock.elapsed_seconds() - started)
-        )
+        return (yield from _confirm(prepared, value, attempt=attempt, seconds=clock.elapsed_seconds() - started))
 
 
-def _intend(prepared: Prepared, attempt: int, key_at: float) -> Generator[Operation, Any, Record]:
+def _intend(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Generator[Operation, Any, Record]:
     """Commit the intent, then make sure once more that nobody else has taken the run over."""
     active, spec = prepared.active, prepared.spec
-    assert isinstance(spec, EffectSpec)
     if active.signal is not None:
         raise active.signal
     sealed = codec.seal_arguments(prepared.arguments, of=spec.name)
@@ -261,7 +257,12 @@ def _intend(prepared: Prepared, attempt: int, key_at: float) -> Generator[Operat
         shown=prepared.shown(),
     )
     ticket, intent = active.submit(Kind.INTENT, prepared.call, body, stored=stored, power=True)
-    yield Commit(active, ticket)
+    try:
+        yield Commit(active, ticket)
+    except asyncio.CancelledError:
+        never = Settled(attempt=attempt, outcome="did_not_happen", by="cancelled before it began")
+        active.submit(Kind.VERDICT, prepared.call, never, power=True)
+        raise
     active.movements += 1
     if events.has_subscribers():
         row = active.row
@@ -271,7 +272,7 @@ def _intend(prepared: Prepared, attempt: int, key_at: float) -> Generator[Operat
     return intent
 
 
-def _performance(prepared: Prepared, spec: EffectSpec, attempt: int) -> Perform:
+def _performance(prepared: Prepared[EffectSpec], spec: EffectSpec, attempt: int) -> Perform:
     frame = Frame(
         prepared.active,
         prepared.frame.scope,
@@ -280,11 +281,11 @@ def _performance(prepared: Prepared, spec: EffectSpec, attempt: int) -> Perform:
         effect_key=spec.effect_key(prepared),
         attempt=attempt,
     )
-    return Perform(prepared.active, frame, spec.function, prepared.args, prepared.kwargs, spec.timeout)
+    return Perform(prepared.active, frame, spec.function, prepared.args, prepared.kwargs, timeout=spec.timeout)
 
 
 def _confirm(
-    prepared: Prepared, intent: Record, value: Any, *, attempt: int, seconds: float
+    prepared: Prepared[EffectSpec], value: Any, *, attempt: int, seconds: float
 ) -> Generator[Operation, Any, Any]:
     """Commit the receipt. What cannot be stored happened all the same; what comes too late is kept as evidence."""
     try:
@@ -292,15 +293,13 @@ def _confirm(
     except UnstorableValue as error:
         why = f"it happened, but its result cannot be stored: {error.message}"
         yield from record_doubt(prepared, attempt=attempt, why=why)
-        settled = yield from settle(prepared, intent, attempt=attempt, why=why, person_only=True)
-        assert isinstance(settled, Happened)
-        return settled.value
+        return (yield from ask_person(prepared, why=why))
     except LeaseLost:
         _leave_evidence(prepared, value, attempt=attempt)
         raise
 
 
-def _leave_evidence(prepared: Prepared, value: Any, *, attempt: int) -> None:
+def _leave_evidence(prepared: Prepared[EffectSpec], value: Any, *, attempt: int) -> None:
     """Tell whoever holds the run now that this attempt did happen."""
     row = prepared.active.row
     sealed = codec.seal(value)

@@ -1,4 +1,4 @@
-"""An error of ours that nobody caught prints its three lines instead of a traceback, and sets the exit code of its family."""
+"""An error of ours that nobody caught prints three lines instead of a traceback, and sets its family's exit code."""
 
 from __future__ import annotations
 

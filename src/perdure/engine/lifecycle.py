@@ -1,7 +1,7 @@
 """From a call of an agent to a held run, and from its outcome to a settled one.
 
-Recovery goes in this order before any step runs: the journal is verified, then the program replays it; effects in doubt are
-settled as the replay reaches them, before anything after them in their strand. A crash at any point of it ends in the same state.
+Recovery goes in this order: the journal is verified, then the program replays it; effects in doubt are settled as the
+replay reaches them, before anything after them in their strand. A crash at any point of it ends in the same state.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import platform
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw, Struct
 
@@ -21,7 +21,16 @@ from perdure.engine.names import new_name, new_run_id
 from perdure.engine.session import Session, heed_cancel
 from perdure.engine.signature import shown_call
 from perdure.engine.undo import undo_flow
-from perdure.errors import LeaseLost, RunCancelled, RunHeld, RunSuspended, Signal, StoreError, UnstorableValue, UsageError
+from perdure.errors import (
+    LeaseLost,
+    RunCancelled,
+    RunHeld,
+    RunSuspended,
+    Signal,
+    StoreError,
+    UnstorableValue,
+    UsageError,
+)
 from perdure.policy import is_recent
 from perdure.records import (
     FINISHED,
@@ -46,6 +55,7 @@ if TYPE_CHECKING:
 
     from perdure.engine.agent import AgentSpec
 
+T = TypeVar("T")
 UNDONE = "undone"
 _RUN_ID_CHARACTERS = 200
 
@@ -116,9 +126,7 @@ def recorded_result(session: Session, spec: AgentSpec, run: Run) -> Any:
 
 def recorded_arguments(active: Active, spec: AgentSpec) -> inspect.BoundArguments:
     """The arguments as the first record holds them, so that the first run sees what a replay will see."""
-    first = active.journal.first
-    assert first is not None
-    started: Started = read_body(first)
+    started = active.journal.started()
     try:
         arguments = codec.unseal_arguments(bytes(started.arguments), spec.signature.parameters)
         return spec.signature.call(arguments)
@@ -140,6 +148,16 @@ def outcome(active: Active, spec: AgentSpec, error: BaseException) -> Generator[
             active, Ended(state=RunState.QUEUED, code="interrupted", message="its process was asked to stop")
         )
     return error
+
+
+def settled(active: Active, flow: Generator[Operation, Any, T]) -> Generator[Operation, Any, T]:
+    """Run the end of a run; a signal that arrives while it is written down becomes the error that explains it."""
+    try:
+        return (yield from flow)
+    except RunCancelled:
+        raise
+    except Signal as signal:
+        raise (active.stop.error if active.stop is not None else _taken_over(active)) from signal
 
 
 def complete(active: Active, spec: AgentSpec, value: Any) -> Generator[Operation, Any, Any]:
@@ -217,7 +235,7 @@ def _same_request(run: Run, spec: AgentSpec, digest: bytes, arguments: dict[str,
         )
     if run.agent != spec.name or run.arguments != digest:
         raise UsageError(
-            f"run_id {run.run_id!r} belongs to another call: {run.agent} with other arguments than {shown_call(spec.name, arguments)}.",
+            f"run_id {run.run_id!r} belongs to another call of {run.agent} than {shown_call(spec.name, arguments)}.",
             safe=f"run {run.name} was not touched.",
             hint=f"use another run_id; perdure show {run.name} tells what it was started with",
         )
@@ -225,7 +243,7 @@ def _same_request(run: Run, spec: AgentSpec, digest: bytes, arguments: dict[str,
 
 
 def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
-    """The newest run of the same call that can go on: unfinished with no live holder, or failed and the newest of all."""
+    """The newest run of the same call that can go on: unfinished and held by nobody alive, or failed and the newest."""
     now = clock.wall_seconds()
     for number, run in enumerate(session.store.list_runs(agent=spec.name, arguments=digest, limit=100)):
         if run.state in FINISHED or session.is_running(run):

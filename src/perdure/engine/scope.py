@@ -1,8 +1,8 @@
 """Where in a run a call stands: frames, scopes, and how tasks and threads of agent code open scopes of their own.
 
-A step's key is its scope and its index there. A task or thread started by agent code opens a scope keyed by its parent, the
-qualified name of what it runs and the occurrence of that name, fixed when it is created. Inside a step body nothing counts.
-While a run is active, thread start and executor submit carry the frame along; event loops get a task factory.
+A step's key is its scope and its index there. A task or thread started by agent code opens a scope keyed by its parent,
+the qualified name of what it runs and the occurrence of that name, fixed when it is created. Inside a step body nothing
+counts. While a run is active, thread start and executor submit carry the frame along; event loops get a task factory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import multiprocessing.process
 import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from perdure.errors import Signal, UsageError
 
@@ -163,7 +163,7 @@ def adopt_loop(loop: asyncio.AbstractEventLoop) -> None:
         return before(loop, coroutine, **options)
 
     factory.opens_scopes = True  # type: ignore[attr-defined]
-    loop.set_task_factory(factory)
+    loop.set_task_factory(cast("Any", factory))
 
 
 class Carriers:

@@ -1,4 +1,4 @@
-"""This process and one store: the open store, its writer, the runs held here, and the thread that keeps their leases."""
+"""One process and one store: the open store, its writer, the runs held here, and the thread that keeps their leases."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Session:
                 contextvars.Context().run(self._upkeep.start)
 
     def release(self, run_id: str) -> None:
-        """This process is done with the run."""
+        """Be done with the run in this process."""
         self._forget(run_id)
         carriers.release()
 
@@ -152,7 +152,7 @@ def _reopened(before: Session | None, settings: Settings) -> Session:
 
 
 def _after_fork() -> None:
-    """A forked child opens the store anew; what it inherited stays untouched, and is never closed in the parent's name."""
+    """A forked child opens the store anew; what it inherited is never closed in the parent's name."""
     global _opening  # noqa: PLW0603 - the parent's lock may have been held by a thread that does not exist here
     _inherited.extend(_sessions.values())
     _sessions.clear()

@@ -1,11 +1,12 @@
 """Settling an effect in doubt, in this order: what others wrote, the key, the check, a person.
 
-In flight → settleable → settled: `happened` counts at once, `did_not_happen` only once a dead sender's request can no longer land.
+In flight → settleable → settled: `happened` counts at once, `did_not_happen` only once a dead sender's request can no
+longer land.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 import msgspec
 from msgspec import Raw, Struct
@@ -19,7 +20,7 @@ from perdure.policy import SAME_KEY, delay_seconds, is_settleable
 from perdure.records import NULL, Doubt, Intended, Kind, Settled, read_body
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from datetime import datetime
 
     from perdure.engine.call import Prepared
@@ -82,30 +83,24 @@ class Letter(Struct, frozen=True):
 
 
 def settle(
-    prepared: Prepared,
+    prepared: Prepared[EffectSpec],
     intent: Record | None,
     *,
     attempt: int,
     why: str,
-    verdict: Settled | None = None,
     performance: Perform | None = None,
-    person_only: bool = False,
 ) -> Generator[Operation, Any, Happened | Again]:
     """Find out what became of an attempt, store the verdict, and say how to go on; or wait for a person."""
-    active = prepared.active
-    spec: EffectSpec = prepared.spec  # type: ignore[assignment]
-    if verdict is not None:
-        return _acted_on(prepared, verdict)
+    spec = prepared.spec
     if intent is None:
         intent = yield from _suspect(prepared, attempt=attempt, why=why)
     _publish_doubt(prepared, why)
     letters = _letters_for(prepared, attempt)
-    if letters:
-        misfit = _misfit(prepared, letters[-1][1])
-        if not misfit:
-            return (yield from _record_letters(prepared, letters, attempt=attempt))
-        why = misfit
-    if not person_only and spec.keyed:
+    misfit = _misfit(prepared, letters[-1][1]) if letters else ""
+    if letters and not misfit:
+        return (yield from _record_letters(prepared, letters, attempt=attempt))
+    why = misfit or why
+    if spec.keyed:
         key_at = _key_at(intent)
         if clock.wall_seconds() - key_at > spec.key_ttl_seconds:
             why = f"{why or 'its process died'}; its key is older than the outside remembers"
@@ -116,42 +111,64 @@ def settle(
             return Again(attempt + 1, key_at)
         else:
             why = f"{why}; sent {attempt} times under the same key"
-    if not person_only and spec.check is not None:
-        checked = yield from _check(prepared, intent, attempt=attempt, performance=performance)
+    if spec.check is not None:
+        checked = yield from _check(prepared, spec.check, intent, attempt=attempt, performance=performance)
         if isinstance(checked, (Happened, Again)):
             return checked
         why = checked
-    active.doubt(Doubtful(prepared.call.key, prepared.spec.name, prepared.shown(), why or "its process died"))
+    return (yield from ask_person(prepared, why=why or "its process died"))
+
+
+def ask_person(prepared: Prepared[EffectSpec], *, why: str) -> Generator[Operation, Any, Never]:
+    """Only a person can tell: once no other strand of the run moves, the run waits."""
+    active = prepared.active
+    active.doubt(Doubtful(prepared.call.key, prepared.spec.name, prepared.shown(), why))
     yield Quiet(active)
     raise active.signal or active.suspend()
 
 
+def verdict_value(prepared: Prepared[EffectSpec], verdict: Settled) -> Any:
+    """The value of an effect that was settled as done; one settled as failed raises."""
+    if verdict.outcome == "fail":
+        raise StepFailed(
+            f"{prepared.shown()} was settled as failed by {verdict.by}.",
+            hint="start over with fresh=True when the cause is mended",
+        )
+    try:
+        sealed = prepared.active.load_value(verdict.value, verdict.blob)
+        return codec.unseal(sealed, prepared.spec.signature.returns)
+    except ValueError as error:
+        raise prepared.unloadable(error) from error
+
+
 def record_doubt(
-    prepared: Prepared, *, attempt: int, why: str, lost: bool = False
+    prepared: Prepared[EffectSpec], *, attempt: int, why: str, lost: bool = False
 ) -> Generator[Operation, Any, Record]:
     """Commit why an attempt that began cannot be called done or not done."""
     active = prepared.active
-    changes = {}
     if lost:
         active.journal.suspects -= 1
-        changes = {"suspects": active.journal.suspects}
     body = Doubt(attempt=attempt, why=why, lost=lost)
-    ticket, record = active.submit(Kind.DOUBT, prepared.call, body, power=True, **changes)
+    ticket, record = active.submit(Kind.DOUBT, prepared.call, body, power=True, suspects=active.journal.suspects)
     yield Commit(active, ticket)
     return record
 
 
-def _suspect(prepared: Prepared, *, attempt: int, why: str) -> Generator[Operation, Any, Record]:
+def _suspect(prepared: Prepared[EffectSpec], *, attempt: int, why: str) -> Generator[Operation, Any, Record]:
     """The intent of this effect may be among records that were lost: say so in the journal, once."""
     return (yield from record_doubt(prepared, attempt=attempt, why=why, lost=True))
 
 
 def _check(
-    prepared: Prepared, intent: Record, *, attempt: int, performance: Perform | None
+    prepared: Prepared[EffectSpec],
+    check: Callable[[Intent], Any],
+    intent: Record,
+    *,
+    attempt: int,
+    performance: Perform | None,
 ) -> Generator[Operation, Any, Happened | Again | str]:
     """Ask the effect's check until its answer counts; a text says why a person must decide."""
-    spec: EffectSpec = prepared.spec  # type: ignore[assignment]
-    assert spec.check is not None
+    spec = prepared.spec
     asked = Intent(
         key=spec.effect_key(prepared),
         name=spec.name,
@@ -162,7 +179,7 @@ def _check(
     while True:
         frame = Frame(prepared.active, prepared.frame.scope, body=f"the check of {spec.name}", attempt=attempt)
         try:
-            verdict = yield Perform(prepared.active, frame, spec.check, (asked,), {})
+            verdict = yield Perform(prepared.active, frame, check, (asked,))
         except Exception as error:  # noqa: BLE001 - a check that fails cannot tell
             return f"its check failed: {type(error).__name__}: {error}"
         if not isinstance(verdict, Verdict):
@@ -185,7 +202,7 @@ def _check(
         yield Pause(max(0.001, spec.in_flight_seconds - age))
 
 
-def _letters_for(prepared: Prepared, attempt: int) -> list[tuple[Mail, Letter]]:
+def _letters_for(prepared: Prepared[EffectSpec], attempt: int) -> list[tuple[Mail, Letter]]:
     """What others wrote about this very attempt, evidence first, so that a person's newest word is last."""
     found = []
     for mail in prepared.active.mail():
@@ -196,7 +213,7 @@ def _letters_for(prepared: Prepared, attempt: int) -> list[tuple[Mail, Letter]]:
     return sorted(found, key=lambda pair: (pair[0].kind == "verdict", pair[0].mail_id))
 
 
-def _misfit(prepared: Prepared, letter: Letter) -> str:
+def _misfit(prepared: Prepared[EffectSpec], letter: Letter) -> str:
     """Why a verdict cannot be used: its result must be one the effect could have returned."""
     if letter.outcome != "happened":
         return ""
@@ -208,7 +225,7 @@ def _misfit(prepared: Prepared, letter: Letter) -> str:
 
 
 def _record_letters(
-    prepared: Prepared, letters: list[tuple[Mail, Letter]], *, attempt: int
+    prepared: Prepared[EffectSpec], letters: list[tuple[Mail, Letter]], *, attempt: int
 ) -> Generator[Operation, Any, Happened | Again]:
     """Journal what was taken from the mailbox, in the same transaction that takes it, and act on it."""
     mail, letter = letters[-1]
@@ -221,7 +238,7 @@ def _record_letters(
 
 
 def _record(
-    prepared: Prepared,
+    prepared: Prepared[EffectSpec],
     *,
     attempt: int,
     outcome: Literal["happened", "did_not_happen", "fail"],
@@ -232,29 +249,12 @@ def _record(
     active = prepared.active
     raw, blob, stored = active.stored_value(sealed)
     verdict = Settled(attempt=attempt, outcome=outcome, by=by, value=raw, blob=blob)
-    changes = {"steps": active.row.steps + 1, "deliveries": 0} if outcome == "happened" else {}
-    ticket, _ = active.submit(Kind.VERDICT, prepared.call, verdict, stored=stored, taken=taken, power=True, **changes)
+    ticket, _ = active.submit(Kind.VERDICT, prepared.call, verdict, stored=stored, taken=taken, power=True)
     yield Commit(active, ticket)
     if events.has_subscribers():
         row = active.row
         events.publish(events.DoubtSettled(row.run_id, row.name, prepared.spec.name, outcome, by))
-    return _acted_on(prepared, verdict)
-
-
-def _acted_on(prepared: Prepared, verdict: Settled) -> Happened | Again:
-    if verdict.outcome == "did_not_happen":
-        return Again(verdict.attempt + 1)
-    if verdict.outcome == "fail":
-        raise StepFailed(
-            f"{prepared.shown()} was settled as failed by {verdict.by}.",
-            hint="start over with fresh=True when the cause is mended",
-        )
-    try:
-        return Happened(
-            codec.unseal(prepared.active.load_value(verdict.value, verdict.blob), prepared.spec.signature.returns)
-        )
-    except ValueError as error:
-        raise prepared.unloadable(error) from error
+    return Again(attempt + 1) if outcome == "did_not_happen" else Happened(verdict_value(prepared, verdict))
 
 
 def _age_seconds(intent: Record) -> float:
@@ -271,7 +271,7 @@ def _key_at(intent: Record) -> float:
     return body.key_at if isinstance(body, Intended) and body.key_at else intent.at
 
 
-def _publish_doubt(prepared: Prepared, why: str) -> None:
+def _publish_doubt(prepared: Prepared[EffectSpec], why: str) -> None:
     if events.has_subscribers():
         row = prepared.active.row
         events.publish(events.DoubtFound(row.run_id, row.name, prepared.spec.name, why or "started, never confirmed"))

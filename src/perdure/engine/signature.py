@@ -51,7 +51,7 @@ class Signature:
 
     def call(self, arguments: dict[str, Any]) -> inspect.BoundArguments:
         """Arguments by parameter name, ready to be passed."""
-        bound = inspect.BoundArguments(self._signature, arguments)  # type: ignore[arg-type]
+        bound = inspect.BoundArguments(self._signature, arguments)
         self._signature.bind(*bound.args, **bound.kwargs)
         return bound
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from perdure import clock, codec, events
-from perdure.engine.call import Prepared, Spec, wrapped
+from perdure.engine.call import Prepared, S, Spec, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform
 from perdure.engine.failure import describe_failure, exhausted, rebuild
 from perdure.engine.scope import Frame
@@ -46,8 +46,8 @@ def step(
 ) -> Any:
     """Record this function's result: once committed, it never runs again for the same call of the same run.
 
-    `retry` attempts a failure again, across crashes; `timeout` bounds one attempt in seconds; `key` (a text, or a function of
-    the arguments) identifies a call whose position depends on timing; `name` replaces the function's own.
+    `retry` attempts a failure again, across crashes; `timeout` bounds one attempt in seconds; `key` (a text, or a
+    function of the arguments) identifies a call whose position depends on timing; `name` replaces the function's own.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,10 +56,11 @@ def step(
     return decorate if function is None else decorate(function)
 
 
-def _flow(prepared: Prepared) -> Generator[Operation, Any, Any]:
+def _flow(prepared: Prepared[Spec]) -> Generator[Operation, Any, Any]:
     """Attempt the body until it succeeds or the policy ends; commit what happened; hand on what was stored."""
     active, spec, decision = prepared.active, prepared.spec, prepared.decision
-    assert isinstance(decision, Fresh)
+    if not isinstance(decision, Fresh):
+        raise TypeError(decision)
     attempt = decision.attempt
     if decision.not_before:
         longest = 2 * spec.retry.max_delay_seconds  # whatever became of the clock since
@@ -70,8 +71,8 @@ def _flow(prepared: Prepared) -> Generator[Operation, Any, Any]:
         started = clock.elapsed_seconds()
         frame = Frame(active, prepared.frame.scope, body=spec.name, attempt=attempt, step_key=prepared.call.key)
         try:
-            value = yield Perform(active, frame, spec.function, prepared.args, prepared.kwargs, spec.timeout)
-        except Exception as error:  # noqa: BLE001 - whatever the body raises is recorded and raised again
+            value = yield Perform(active, frame, spec.function, prepared.args, prepared.kwargs, timeout=spec.timeout)
+        except Exception as error:
             seconds = clock.elapsed_seconds() - started
             if not may_retry(spec.retry, failed_attempts=attempt, error=error):
                 raise (
@@ -88,7 +89,7 @@ def _flow(prepared: Prepared) -> Generator[Operation, Any, Any]:
 
 
 def record_value(
-    prepared: Prepared, kind: Kind, value: Any, *, attempt: int, seconds: float
+    prepared: Prepared[S], kind: Kind, value: Any, *, attempt: int, seconds: float
 ) -> Generator[Operation, Any, Any]:
     """Commit a completed call and return the decoded form of what was stored."""
     active, spec = prepared.active, prepared.spec
@@ -111,7 +112,7 @@ def record_value(
     return decoded
 
 
-def seal_result(prepared: Prepared, value: Any) -> tuple[bytes, Any]:
+def seal_result(prepared: Prepared[S], value: Any) -> tuple[bytes, Any]:
     """The stored and the decoded form of a result; one that cannot be stored fails here, by name."""
     try:
         return codec.seal_faithfully(value, prepared.spec.signature.returns, what="result")
@@ -125,7 +126,7 @@ def seal_result(prepared: Prepared, value: Any) -> tuple[bytes, Any]:
 
 
 def record_failure(
-    prepared: Prepared, kind: Kind, error: Exception, *, attempt: int, seconds: float
+    prepared: Prepared[S], kind: Kind, error: Exception, *, attempt: int, seconds: float
 ) -> Generator[Operation, Any, Exception]:
     """Commit a failure that the agent will see, and build the exception it gets, now and at every replay."""
     active, spec = prepared.active, prepared.spec
@@ -147,7 +148,7 @@ def record_failure(
 
 
 def record_attempt(
-    prepared: Prepared, error: Exception, *, attempt: int, seconds: float
+    prepared: Prepared[S], error: Exception, *, attempt: int, seconds: float
 ) -> Generator[Operation, Any, None]:
     """Commit a failed attempt, so that it still counts after a crash, and wait for the next."""
     active = prepared.active

@@ -1,11 +1,11 @@
-"""Taking effects back: each completed effect with an `undo` is undone, newest first, and each undoing is an effect itself."""
+"""Taking effects back: those with an `undo` are undone, newest first, and each undoing is an effect itself."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.call import Prepared
-from perdure.engine.effect import EffectSpec, effect_flow
+from perdure.engine.effect import effect_flow
 from perdure.engine.scope import Frame, Scope
 from perdure.replay import Replayed
 
@@ -22,8 +22,7 @@ def undo_flow(active: Active) -> Generator[Operation, Any, int]:
     """Undo what this execution's effects did; how many were taken back."""
     count = 0
     for prepared, value in reversed(list(active.undoable)):
-        spec: EffectSpec = prepared.spec
-        inverse = spec.inverse(prepared.call.key)
+        inverse = prepared.spec.inverse(prepared.call.key)
         undoing = Prepared(inverse, Frame(active, Scope(_SCOPE)), (value, *prepared.args), prepared.kwargs)
         if isinstance(undoing.decision, Replayed):
             undoing.recorded(undoing.decision.done)

@@ -1,10 +1,10 @@
-"""What code inside a run can ask for: recorded time, ids and chance, its own place, and whether changed code applies here."""
+"""What code inside a run can ask for: recorded time, ids and chance, its own place, whether a code change applies."""
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003 - the codec reads these annotations
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from uuid import UUID  # noqa: TC003
+from uuid import UUID
 
 from perdure import clock
 from perdure.engine.drive import Commit, drive
@@ -99,7 +99,7 @@ def current() -> Current:
 
 
 def patched(name: str) -> bool:
-    """Whether a run should take the new path of a code change: True unless it already went past this place with the old code."""
+    """Whether to take the new path of a code change: True unless this run already went past here with the old code."""
     frame = current_frame()
     if frame is None or frame.active is None or frame.body:
         return True
