@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def open_store(location: str, *, create: bool = True, seconds: float = 10.0) -> Store:
-    """The store at a location: a path, `sqlite:PATH`, or `memory:`. Without `create` it must be there and is not changed."""
+    """The store at a location: a path, `sqlite:PATH` or `memory:`. Without `create` it must exist and is only read."""
     scheme, colon, rest = location.partition(":")
     if colon and scheme == "memory":
-        from perdure.store.memory import MemoryStore  # noqa: PLC0415 - only tests and trials need it
+        from perdure.store.memory import MemoryStore  # only tests and trials need it
 
         return MemoryStore()
     if colon and len(scheme) > 1 and scheme != "sqlite":
@@ -23,7 +23,7 @@ def open_store(location: str, *, create: bool = True, seconds: float = 10.0) -> 
             safe="nothing was started.",
             hint="name a path such as ./.perdure/perdure.db, or memory: for a trial",
         )
-    from perdure.store.sqlite import SqliteStore  # noqa: PLC0415 - loads the engine only when it is used
+    from perdure.store.sqlite import SqliteStore  # loads the engine only when it is used
 
     path = rest.removeprefix("//") if colon and scheme == "sqlite" else location
     return SqliteStore(path, create=create, seconds=seconds)

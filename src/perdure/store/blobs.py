@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from perdure.errors import CheckpointCorrupt
+from perdure.errors import CheckpointCorrupt, UnstorableValue
 from perdure.records import blob_digest
 
 INLINE_BYTES: Final = 32 * 1024
@@ -20,7 +20,13 @@ _ZLIB, _RAW = b"z", b"r"
 
 
 def pack(content: bytes) -> tuple[bytes, bytes]:
-    """The address and the stored form of a large value."""
+    """The address and the stored form of a large value; one too large to be read back is refused here."""
+    if len(content) > MAX_CONTENT_BYTES:
+        raise UnstorableValue(
+            f"A value of {len(content):,} bytes is larger than the {MAX_CONTENT_BYTES:,} perdure keeps.",
+            safe="every step before is saved.",
+            hint="write it to a file and return the path",
+        )
     squeezed = zlib.compress(content, _LEVEL)
     stored = _ZLIB + squeezed if len(squeezed) < len(content) else _RAW + content
     return blob_digest(content), stored

@@ -1,22 +1,26 @@
-"""Reading a journal with distrust: how far its chain holds, and what a repair makes of the rest."""
+"""Reading with distrust: how far a journal's chain holds, which rows are whole, and what a repair makes of the rest."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from perdure import clock
-from perdure.errors import CheckpointCorrupt, FormatTooNew
+from perdure.errors import CheckpointCorrupt, CommitsLost, FormatTooNew, PerdureError, UnknownRun
 from perdure.records import (
     BODY_OF,
+    DIGEST_BYTES,
     FORMAT,
     NO_DIGEST,
     Done,
     Ended,
     Intended,
     Kind,
+    Loss,
+    Mail,
     Record,
     Repaired,
     Run,
@@ -24,17 +28,19 @@ from perdure.records import (
     Settled,
     Started,
     extended,
+    mail_digest,
     read_body,
     record_digest,
     run_digest,
     write_body,
 )
+from perdure.store.lease import read_park
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 Row = tuple[Any, ...]
-_COMPLETIONS = frozenset({Kind.STEP, Kind.RECEIPT})
+_COMPLETIONS: Final = frozenset({Kind.STEP, Kind.RECEIPT})
 
 
 class Prefix(Struct, frozen=True):
@@ -44,8 +50,8 @@ class Prefix(Struct, frozen=True):
     problem: str
 
 
-def trusted_prefix(run: Run, rows: Iterable[Row]) -> Prefix:
-    """Walk the chain from the first record until it breaks, or to the end the run's row names."""
+def walked(run_id: str, rows: Iterable[Row]) -> Prefix:
+    """Walk the chain from the first record until it breaks or ends."""
     records: list[Record] = []
     before = NO_DIGEST
     try:
@@ -53,49 +59,98 @@ def trusted_prefix(run: Run, rows: Iterable[Row]) -> Prefix:
             record = Record(*row)
             if record.seq != len(records):
                 return Prefix(records, f"record {len(records)} is missing")
-            if record.digest != record_digest(run.run_id, before, record):
+            if record.digest != record_digest(run_id, before, record):
                 return Prefix(records, f"record {record.seq} is damaged (its digest does not match)")
             records.append(record)
             before = record.digest
     except Exception as error:  # noqa: BLE001 - whatever a damaged row does to its reader, the rows before it stand
         return Prefix(records, f"record {len(records)} cannot be read ({type(error).__name__}: {error})")
-    if len(records) != run.length or before != run.head:
-        return Prefix(records, f"the journal ends after {len(records)} records, {run.length} were acknowledged")
     return Prefix(records, "")
+
+
+def trusted_prefix(run: Run, rows: Iterable[Row]) -> Prefix:
+    """Walk the chain from the first record until it breaks, or to the end the run's row names."""
+    prefix = walked(run.run_id, rows)
+    if prefix.problem:
+        return prefix
+    length = len(prefix.records)
+    head = prefix.records[-1].digest if prefix.records else NO_DIGEST
+    if length != run.length or head != run.head:
+        return Prefix(prefix.records, f"the journal ends after {length} records, {run.length} were acknowledged")
+    return prefix
+
+
+def sound_prefix(prefix: Prefix, load_blob: Callable[[bytes], bytes]) -> Prefix:
+    """The part of a prefix whose bodies, and the large values they refer to, can be read as well."""
+    for number, record in enumerate(prefix.records):
+        try:
+            for digest in blobs_of(record):
+                load_blob(digest)
+        except PerdureError as error:
+            return Prefix(prefix.records[:number], f"record {record.seq}: {error.message.rstrip('.')}")
+        except (ValueError, RecursionError) as error:
+            return Prefix(prefix.records[:number], f"record {record.seq} cannot be read ({error})")
+    return prefix
 
 
 def verified(run: Run, rows: Iterable[Row]) -> list[Record]:
     """The whole journal, or the error that names its damage."""
     prefix = trusted_prefix(run, rows)
     if prefix.problem:
-        raise CheckpointCorrupt(
-            f"Run {run.name}: {prefix.problem}.",
-            safe=f"records 0 to {len(prefix.records) - 1} are trusted." if prefix.records else "nothing was replayed.",
-            hint=f"perdure verify; perdure repair {run.name} continues from the trusted records",
-        )
+        raise _corrupt(run, prefix.problem, trusted=len(prefix.records))
     for record in prefix.records:
         if record.kind not in BODY_OF and record.kind != Kind.PATCHED:
             raise _too_new(run, f"a record of kind {record.kind!r}")
-    if prefix.records:
-        started: Started = read_body(prefix.records[0])
-        if started.format > FORMAT:
-            raise _too_new(run, f"format {started.format}")
+    if prefix.records and _started(run, prefix.records[0]).format > FORMAT:
+        raise _too_new(run, f"format {_started(run, prefix.records[0]).format}")
     return prefix.records
+
+
+def is_whole(run: Run) -> bool:
+    """Whether a row is what was written."""
+    try:
+        return run.digest == run_digest(run)
+    except Exception:  # noqa: BLE001 - a damaged field may be of any type
+        return False
 
 
 def verified_run(run: Run) -> Run:
     """The row, or the error that names its damage."""
-    try:
-        whole = run.digest == run_digest(run)
-    except Exception:  # noqa: BLE001 - a damaged field may be of any type
-        whole = False
-    if not whole:
+    if not is_whole(run):
         raise CheckpointCorrupt(
             f"The row of run {run.name!r} ({run.run_id!r}) is damaged.",
             safe="its journal is kept.",
             hint="perdure verify; perdure repair rebuilds it from the journal",
         )
     return run
+
+
+def is_whole_mail(mail: Mail) -> bool:
+    """Whether a mail is what was posted, and taken when it says so."""
+    return mail.digest == mail_digest(mail)
+
+
+def verified_mail(mail: Mail) -> Mail:
+    """The mail, or the error that names its damage."""
+    if not is_whole_mail(mail):
+        raise CheckpointCorrupt(
+            f"Mail {mail.mail_id} of run {mail.run_id!r} is damaged (its digest does not match).",
+            safe="nothing was made of it.",
+            hint="perdure verify; or put back a copy",
+        )
+    return mail
+
+
+def taken_mail(mail: Mail, *, at_length: int) -> Mail:
+    """The mail, taken by the append that made its run's journal so long."""
+    taken = msgspec.structs.replace(mail, taken=at_length)
+    return msgspec.structs.replace(taken, digest=mail_digest(taken))
+
+
+def loss_digest(loss: Loss) -> bytes:
+    """The digest over a loss that was noticed."""
+    fields = msgspec.msgpack.encode(msgspec.structs.astuple(loss))
+    return hashlib.sha256(fields).digest()[:DIGEST_BYTES]
 
 
 def blobs_of(record: Record) -> list[bytes]:
@@ -108,35 +163,94 @@ def blobs_of(record: Record) -> list[bytes]:
     return []
 
 
-def repaired(run: Run, prefix: Prefix, *, total: int) -> tuple[Run, Record]:
-    """The row and the record that let a run go on after its trusted prefix.
+def needs_repair(run: Run, prefix: Prefix) -> bool:
+    """Whether a run with a whole row cannot go on by itself: its journal is cut, or commits of it may be lost."""
+    return bool(prefix.problem) or read_park(run).code == CommitsLost.code
 
-    Every effect that may have been among the lost records is in doubt: at most one for two records, rounded up.
+
+def rebuilt(run_id: str, name: str, prefix: Prefix) -> Run:
+    """The row of a run as its journal tells it, where the row itself is damaged."""
+    first, last = prefix.records[0], prefix.records[-1]
+    earlier = [read_body(record).set_aside for record in prefix.records if record.kind == Kind.REPAIRED]
+    return Run(
+        run_id=run_id,
+        name=name,
+        agent=first.name,
+        arguments=first.arguments,
+        durability="power",
+        created_at=first.at,
+        updated_at=last.at,
+        epoch=max(record.epoch for record in prefix.records),
+        suspects=sum(_suspects(set_aside) for set_aside in earlier),
+        length=len(prefix.records),
+        head=last.digest,
+    )
+
+
+def repaired(run: Run, prefix: Prefix, *, total: int) -> tuple[Run, Record]:
+    """The row and the record that let a run go on after its trusted prefix; `total` records were there.
+
+    Every effect that may have been among the lost records is in doubt: at most one for two records, rounded up. The
+    epoch passes every one that may have been handed out.
     """
-    set_aside = max(total, run.length) - len(prefix.records)
-    started: Started = read_body(prefix.records[0])
-    last = prefix.records[-1]
+    kept = len(prefix.records)
+    set_aside = max(total, run.length) - kept
     now = clock.wall_seconds()
-    epoch = max(record.epoch for record in prefix.records) + 1
     bare = msgspec.structs.replace(
         run,
-        agent=started.agent,
+        agent=_started(run, prefix.records[0]).agent,
         arguments=prefix.records[0].arguments,
         state=RunState.QUEUED,
         reason="",
         detail="",
-        epoch=max(epoch, run.epoch + 1) if isinstance(run.epoch, int) else epoch,
+        epoch=run.epoch + set_aside + 1,
         holder="",
         deliveries=0,
         steps=sum(record.kind in _COMPLETIONS for record in prefix.records),
-        suspects=max(1, (set_aside + 1) // 2),
-        length=len(prefix.records),
-        head=last.digest,
+        suspects=max(1, run.suspects + _suspects(set_aside)),
+        length=kept,
+        head=prefix.records[-1].digest,
     )
-    body = Repaired(set_aside=set_aside, why=prefix.problem or "the run's row was damaged")
+    body = Repaired(set_aside=set_aside, why=prefix.problem or "the run's row was damaged, or commits of it were lost")
     record = Record(bare.length, Kind.REPAIRED, "", bare.agent, b"", now, bare.epoch, write_body(body))
     after, records = extended(bare, at=now, records=(record,))
     return after, records[0]
+
+
+def irreparable(name: str, prefix: Prefix) -> CheckpointCorrupt:
+    """The refusal to go on with a run of which nothing can be trusted."""
+    return CheckpointCorrupt(
+        f"Run {name} cannot be repaired: {prefix.problem or 'its journal is gone'}; even its arguments are not known.",
+        safe="what is left of it is kept.",
+        hint="start over: perdure.run(…, fresh=True)",
+    )
+
+
+def unknown_run(run_id: str, location: str) -> UnknownRun:
+    """The answer where no run has this id."""
+    return UnknownRun(f"There is no run {run_id!r} in {location}.", hint="perdure show lists the runs there are")
+
+
+def _suspects(set_aside: int) -> int:
+    return (set_aside + 1) // 2
+
+
+def _started(run: Run, first: Record) -> Started:
+    try:
+        body = read_body(first)
+    except (KeyError, ValueError, RecursionError) as error:
+        raise _corrupt(run, f"record 0 cannot be read ({error})", trusted=0) from error
+    if not isinstance(body, Started):
+        raise _corrupt(run, f"its first record is of kind {first.kind!r}", trusted=0)
+    return body
+
+
+def _corrupt(run: Run, problem: str, *, trusted: int) -> CheckpointCorrupt:
+    return CheckpointCorrupt(
+        f"Run {run.name}: {problem}.",
+        safe=f"records 0 to {trusted - 1} are trusted." if trusted else "nothing was replayed.",
+        hint=f"perdure verify; perdure repair {run.name} continues from the trusted records",
+    )
 
 
 def _too_new(run: Run, what: str) -> FormatTooNew:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
-from perdure.errors import CommitsLost, DeliveriesExhausted, PerdureError, RunHeld
+from perdure.errors import CommitsLost, DeliveriesExhausted, InternalError, PerdureError, RunHeld
 from perdure.policy import is_spent
 from perdure.records import (
     FINISHED,
@@ -107,10 +107,21 @@ def held(run: Run, holder: Worker | None) -> RunHeld:
         return RunHeld(f"Run {run.name} is held by a worker that is not known yet.", hint="try again in a moment")
     age = max(0.0, clock.wall_seconds() - holder.beat_at)
     return RunHeld(
-        f"Run {run.name} is held by worker {holder.worker_id}, pid {holder.pid} on host {holder.host}, beat {age:.0f} s ago.",
+        f"Run {run.name} is held by worker {holder.worker_id}, pid {holder.pid} on host {holder.host},"
+        f" beat {age:.0f} s ago.",
         safe="that process goes on with the run; nothing was done here.",
         hint=f"wait for it, or stop process {holder.pid} on {holder.host} and start again",
     )
+
+
+def refuse_other_worker(claimant: Worker, worker_id: str) -> None:
+    """A process claims for itself: it could not keep another's lease alive."""
+    if worker_id != claimant.worker_id:
+        raise InternalError(
+            f"Worker {claimant.worker_id} cannot claim for worker {worker_id!r}.",
+            safe="nothing was changed.",
+            hint="claim with the id that join() returned",
+        )
 
 
 def _exhausted(run: Run, presence: Presence, terms: Terms) -> Claimed:
@@ -129,11 +140,12 @@ def _exhausted(run: Run, presence: Presence, terms: Terms) -> Claimed:
         return Claimed(run, (), refusal)
     now = clock.wall_seconds()
     body = Ended(state=RunState.WAITING, reason=WaitReason.PARKED, code=park.code, message=message, hint=park.hint)
-    record = Record(run.length, Kind.ENDED, "", run.agent, b"", now, run.epoch, write_body(body))
+    record = Record(run.length, Kind.ENDED, "", run.agent, b"", now, run.epoch + 1, write_body(body))
     after, records = extended(
         run,
         at=now,
         records=(record,),
+        epoch=run.epoch + 1,
         holder="",
         state=RunState.WAITING,
         reason=WaitReason.PARKED,

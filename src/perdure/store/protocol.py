@@ -1,7 +1,7 @@
 """The port every store implements: few verbs, each one transaction, each docstring a guarantee.
 
-`memory` is the executable specification, `sqlite` the default. What a worker writes is fenced by (run, epoch) inside the same
-transaction; everybody else writes to the mailbox.
+`memory` is the executable specification, `sqlite` the default. What a worker writes is fenced by (run, epoch) inside
+the same transaction; everybody else writes to the mailbox.
 """
 
 from __future__ import annotations
@@ -45,24 +45,30 @@ class Store(Protocol):
         """Where the records are, as a person would write it."""
 
     def join(self) -> Worker:
-        """Make this process known as a worker, once; from then on its death can be noticed."""
+        """Make this process known as a worker, once; from then on its death can be noticed.
+
+        Refused (`CheckpointCorrupt`) where damage could hide runs or mail from it.
+        """
 
     def create_run(self, run: Run, first: Record, blobs: Sequence[tuple[bytes, bytes]] = ()) -> Run:
-        """Accept a run: when this returns, its row and first record are committed. A known id returns the row that is there."""
+        """Accept a run: when this returns, its row and first record are committed.
+
+        A known id returns the row that is there, and writes nothing.
+        """
 
     def claim_run(self, run_id: str, worker_id: str, terms: Terms) -> Run:
-        """Give the run to one worker: the epoch grows by one, the delivery is counted, both committed before this returns.
+        """Give the run to this worker: the epoch grows, the delivery is counted, both committed before this returns.
 
-        A live holder is never robbed (`RunHeld`). A finished run is returned as it is. A run that has spent its deliveries
-        is parked and `DeliveriesExhausted` raised.
+        A live holder is never robbed (`RunHeld`). A finished run is returned as it is. A run that has spent its
+        deliveries is parked and `DeliveriesExhausted` raised. Claiming is a sign of life, like a beat.
         """
 
     def append_all(self, batch: Sequence[Append], *, power: bool) -> list[Outcome]:
         """Extend journals in one transaction, in this order; `power` syncs it to the device.
 
-        Each append lands whole if its run's epoch and length are still what its holder believes, and not at all otherwise
-        (`LeaseLost` in its place). Other appends of the batch are not affected. A store that cannot commit answers with the
-        same error for all.
+        Each append lands whole if its run's epoch and length are still what its holder believes, and not at all
+        otherwise (`LeaseLost` in its place). Other appends of the batch are not affected. Mail it takes is taken with
+        it, once. A store that cannot commit answers with the same error for all.
         """
 
     def holds(self, run_id: str, epoch: int) -> bool:
@@ -72,7 +78,7 @@ class Store(Protocol):
         """Renew every lease of this worker."""
 
     def read_worker(self, worker_id: str) -> Worker | None:
-        """The worker as it last made itself known."""
+        """The worker as it last made itself known; None once it has closed its store."""
 
     def is_running(self, run: Run, *, stall_seconds: float) -> bool:
         """Whether a live process holds this run; a dead or stalled one does not."""
@@ -81,16 +87,19 @@ class Store(Protocol):
         """The run's row, verified."""
 
     def list_runs(self, *, agent: str = "", arguments: bytes = b"", name: str = "", limit: int = 1000) -> list[Run]:
-        """Runs, newest first, verified; narrowed by agent, by arguments, or by the run's name."""
+        """Runs, newest first, verified; narrowed by agent and arguments, or by the run's name."""
 
     def load_journal(self, run_id: str) -> list[Record]:
-        """Every record of the run, the chain verified from the first to the head; damage raises `CheckpointCorrupt`."""
+        """Every record of the run, the chain verified from the first to the head; damage raises `CheckpointCorrupt`.
+
+        Row and records are of one moment: a journal that grows meanwhile is never mistaken for a damaged one.
+        """
 
     def load_blob(self, digest: bytes) -> bytes:
         """A large value, verified against its address."""
 
     def post(self, mail: Mail) -> Mail:
-        """Put mail into a run's mailbox; it is committed when this returns."""
+        """Put mail into the mailbox of a known run; it is committed, untaken, when this returns."""
 
     def read_mail(self, run_id: str) -> list[Mail]:
         """All mail of the run, taken or not, oldest first, verified."""
@@ -99,10 +108,14 @@ class Store(Protocol):
         """Every loss of acknowledged commits that was ever noticed here."""
 
     def check(self) -> Iterator[Finding | Run]:
-        """Walk over everything kept: each run that is whole, and each finding of damage."""
+        """Walk over everything kept, as it was at one moment: each run that is whole, and each finding of damage."""
 
     def repair_run(self, run_id: str) -> int:
-        """Set everything after the trusted prefix aside, so that the run can go on; how many records that were."""
+        """Set everything after the trusted prefix aside, so that the run can go on; how many records that were.
+
+        Every effect that may be among them is in doubt. A run without damage is left as it is; a live holder is not
+        robbed (`RunHeld`).
+        """
 
     def close(self) -> None:
-        """Let go of the store; what was acknowledged stays."""
+        """Let go of the store; what was acknowledged stays, and what was held is free."""

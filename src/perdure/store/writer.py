@@ -1,8 +1,8 @@
 """The one way into a store: concurrent callers share one transaction and one sync.
 
-A caller puts its append into the queue and takes its turn; whoever has the turn commits everything queued. A lone sync caller
-thus commits inline, in its own thread, and a crowd is grouped by itself. Callers on an event loop are flushed together once an
-iteration: inline while commits are quick, on a thread where they would hold the loop up.
+A caller puts its append into the queue and takes its turn; whoever has the turn commits everything queued. A lone sync
+caller thus commits inline, in its own thread, and a crowd is grouped by itself. Callers on an event loop are flushed
+together once an iteration: inline while commits are quick, on a thread where they would hold the loop up.
 """
 
 from __future__ import annotations
@@ -116,6 +116,8 @@ class Writer:
         try:
             power = any(ticket.append.power for ticket in batch)
             outcomes = self._store.append_all([ticket.append for ticket in batch], power=power)
+        except Exception as error:  # noqa: BLE001 - each caller of the batch gets it, and the next batch goes on
+            outcomes = [error] * len(batch)
         except BaseException as error:
             outcomes = [error] * len(batch)
             raise

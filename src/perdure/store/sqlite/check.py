@@ -2,106 +2,119 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import apsw
 
 from perdure.errors import PerdureError
-from perdure.records import Mail, Run, mail_digest
-from perdure.store import blobs
-from perdure.store.chain import blobs_of, trusted_prefix, verified_run
+from perdure.records import Mail, Run
+from perdure.store.chain import is_whole_mail, sound_prefix, trusted_prefix, verified_run
 from perdure.store.protocol import Finding
-from perdure.store.sqlite.presence import Mark
+from perdure.store.sqlite.loss import missing, verified_losses
+from perdure.store.sqlite.repair import stored_blob
+from perdure.store.sqlite.statements import Q, count_commits, fetch, run_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from perdure.store.sqlite.presence import Slot
 
-def findings(connection: apsw.Connection, queries: dict[str, str], mark: Path, path: Path) -> Iterator[Finding | Run]:
-    """Each run that is whole, and each thing that is not."""
-    parts = (
+
+def findings(
+    connection: apsw.Connection, slots: list[Slot | None] | None, *, path: Path, mark: Path
+) -> Iterator[Finding | Run]:
+    """Each run that is whole, and each thing that is not. The slots were read before the snapshot that is read here."""
+    parts: tuple[Callable[[], Iterator[Finding | Run]], ...] = (
         lambda: _file_findings(connection, path),
-        lambda: _mark_findings(connection, queries, mark),
-        lambda: _run_findings(connection, queries),
-        lambda: _mail_findings(connection, queries),
-        lambda: _stray_findings(connection, queries),
+        lambda: _mark_findings(connection, slots, mark),
+        lambda: _run_findings(connection),
+        lambda: _mail_findings(connection),
+        lambda: _loss_findings(connection),
+        lambda: _stray_findings(connection),
     )
     for part in parts:
         try:
             yield from part()
-        except (apsw.Error, UnicodeDecodeError, TypeError, ValueError) as error:
+        except (PerdureError, apsw.Error, UnicodeDecodeError, TypeError, ValueError) as error:
             yield Finding(where=str(path), what=f"cannot be read to the end: {error}")
 
 
+def hidden_damage(connection: apsw.Connection) -> str:
+    """What is wrong with the tables a run or a mail could vanish from unnoticed; empty where nothing is.
+
+    A journal's records are missed by its chain and a large value by its address. Only runs and mail could be absent
+    without a trace, because an index no longer leads to them.
+    """
+    for (text,) in (*fetch(connection, "check_runs"), *fetch(connection, "check_mailbox")):
+        if text != "ok":
+            return str(text)
+    return ""
+
+
 def _file_findings(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
-    for (text,) in connection.execute("PRAGMA integrity_check(20)"):
+    for (text,) in connection.execute(Q["check_all"]):
         if text != "ok":
             yield Finding(where=str(path), what=str(text))
 
 
-def _mark_findings(connection: apsw.Connection, queries: dict[str, str], path: Path) -> Iterator[Finding]:
-    if not path.exists():
-        yield Finding(where=str(path), what="is missing: lost commits could not be noticed")
+def _mark_findings(connection: apsw.Connection, slots: list[Slot | None] | None, mark: Path) -> Iterator[Finding]:
+    if slots is None:
+        yield Finding(where=str(mark), what="is missing: lost commits could not be noticed")
         return
-    mark = Mark(path)
-    try:
-        slots = mark.slots()
-    finally:
-        mark.close()
-    ((_, base, newest),) = connection.execute(queries["read_meta"]).fetchall()
-    acknowledged = max((slot.acknowledged for slot in slots if slot is not None), default=0)
-    if acknowledged > base + newest:
+    found = count_commits(connection)
+    if not slots and found:
+        yield Finding(where=str(mark), what="is empty: lost commits could not be noticed")
+    gone = missing(slots, found=found)
+    if gone is not None:
         yield Finding(
-            where=str(path),
-            what=f"{acknowledged} commits were acknowledged, the database holds {base + newest}: the rest is lost",
+            where=str(mark),
+            what=f"{gone.acknowledged} commits were acknowledged, the database holds {gone.found}: the rest is lost",
         )
     if None in slots:
-        yield Finding(where=str(path), what="a slot is damaged: lost commits of one process could not be noticed")
+        yield Finding(where=str(mark), what="a slot is damaged: lost commits of one process could not be noticed")
 
 
-def _run_findings(connection: apsw.Connection, queries: dict[str, str]) -> Iterator[Finding | Run]:
-    for row in connection.execute(queries["list_runs"], (-1,)).fetchall():
-        run = Run(*row[1:])
-        finding = _run_finding(connection, queries, row[0], run)
-        yield run if finding is None else finding
+def _run_findings(connection: apsw.Connection) -> Iterator[Finding | Run]:
+    for (number,) in fetch(connection, "list_numbers"):
+        try:
+            yield _run_finding(connection, number)
+        except (apsw.Error, UnicodeDecodeError) as error:
+            yield Finding(where=f"run number {number}", what=f"its row cannot be read: {error}")
 
 
-def _run_finding(connection: apsw.Connection, queries: dict[str, str], number: int, run: Run) -> Finding | None:
-    prefix = trusted_prefix(run, connection.execute(queries["load_journal"], (number,)))
-    trusted = len(prefix.records)
+def _run_finding(connection: apsw.Connection, number: int) -> Finding | Run:
+    run = run_of(fetch(connection, "read_run_at", (number,))[0])
+    prefix = sound_prefix(
+        trusted_prefix(run, connection.execute(Q["load_journal"], (number,))),
+        lambda digest: stored_blob(connection, digest),
+    )
     try:
         verified_run(run)
-        problem = prefix.problem or _blob_problem(connection, queries, prefix.records)
+        problem = prefix.problem
     except PerdureError as error:
         problem = error.message
     if not problem:
-        return None
-    return Finding(where=f"run {run.name}", what=problem, run_id=str(run.run_id), trusted=trusted)
+        return run
+    return Finding(where=f"run {run.name}", what=problem, run_id=str(run.run_id), trusted=len(prefix.records))
 
 
-def _blob_problem(connection: apsw.Connection, queries: dict[str, str], records: list[Any]) -> str:
-    for record in records:
-        for digest in blobs_of(record):
-            rows = connection.execute(queries["load_blob"], (digest,)).fetchall()
-            try:
-                blobs.unpack(digest, rows[0][0] if rows else None)
-            except PerdureError as error:
-                return f"record {record.seq}: {error.message}"
-    return ""
-
-
-def _mail_findings(connection: apsw.Connection, queries: dict[str, str]) -> Iterator[Finding]:
-    for (run_id,) in connection.execute(queries["list_mailboxes"]).fetchall():
-        for row in connection.execute(queries["read_mail"], (run_id,)):
+def _mail_findings(connection: apsw.Connection) -> Iterator[Finding]:
+    for (run_id,) in fetch(connection, "list_mailboxes"):
+        for row in connection.execute(Q["read_mail"], (run_id,)):
             mail = Mail(*row)
-            if mail.digest != mail_digest(mail):
+            if not is_whole_mail(mail):
                 yield Finding(
                     where=f"mail {mail.mail_id} of run {run_id}", what="is damaged (its digest does not match)"
                 )
 
 
-def _stray_findings(connection: apsw.Connection, queries: dict[str, str]) -> Iterator[Finding]:
-    ((count,),) = connection.execute(queries["count_stray_records"]).fetchall()
+def _loss_findings(connection: apsw.Connection) -> Iterator[Finding]:
+    verified_losses(connection)
+    yield from ()
+
+
+def _stray_findings(connection: apsw.Connection) -> Iterator[Finding]:
+    ((count,),) = fetch(connection, "count_stray_records")
     if count:
         yield Finding(where="records", what=f"{count} belong to a run whose row is gone")

@@ -42,30 +42,74 @@ def gate(version: str = "") -> None:
         )
 
 
-def prepare_folder(path: Path) -> None:
-    """Make the folder of a new store, readable by its owner alone and ignored by git."""
+def refuse_directory(path: Path) -> None:
+    """A store is a file."""
     if path.is_dir():
         raise StoreUnavailable(
             f"The store {path} is a directory.",
             safe="nothing was changed.",
             hint=f"name a file in it: {path / 'perdure.db'}",
         )
+
+
+def refuse_writing(path: Path, *, writable: bool) -> None:
+    """A store that was opened to be read is not changed."""
+    if not writable:
+        raise StoreReadOnly(
+            f"{path} was opened to be read only.", safe="nothing was changed.", hint="open it with create=True to write"
+        )
+
+
+def prepare_folder(path: Path) -> None:
+    """Make the folder of a new store, readable by its owner alone and ignored by git."""
     folder = path.parent
     if not folder.exists():
-        folder.mkdir(mode=0o700, parents=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.name == ".perdure":
             (folder / ".gitignore").write_text("*\n")
-    if not path.exists():
-        path.touch(mode=0o600)
+    path.touch(mode=0o600)
 
 
 def connect(path: Path, *, busy_seconds: float) -> apsw.Connection:
-    """A connection that syncs every commit and never checkpoints a database away under a reader."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    connection.set_busy_timeout(int(busy_seconds * 1000))
-    connection.pragma("journal_mode", "wal")
+    """The connection that writes: it syncs every commit unless told otherwise."""
+    connection = _hardened(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE), busy_seconds=busy_seconds)
+    mode = connection.pragma("journal_mode", "wal")
+    if mode != "wal":
+        connection.close()
+        raise StoreUnavailable(
+            f"{path} lies where SQLite cannot share a database between processes (journal mode {mode}).",
+            safe="nothing was changed.",
+            hint="choose a place on a local disk with PERDURE_STORE",
+        )
     connection.pragma("synchronous", "full")
     return connection
+
+
+def connect_to_read(path: Path, *, busy_seconds: float) -> apsw.Connection:
+    """A connection that changes nothing, not even by moving the write-ahead log into the database when it is closed."""
+    connection = _hardened(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY), busy_seconds=busy_seconds)
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    return connection
+
+
+def _hardened(connection: apsw.Connection, *, busy_seconds: float) -> apsw.Connection:
+    """Nothing a file brings along is executed, and a page that makes no sense is refused when it is first read."""
+    connection.set_busy_timeout(int(busy_seconds * 1000))
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
+    connection.pragma("cell_size_check", "on")
+    return connection
+
+
+def inspect(path: Path, *, busy_seconds: float) -> None:
+    """Refuse a database that is not ours or too new for us, before anything could write to it."""
+    connection = connect_to_read(path, busy_seconds=busy_seconds)
+    try:
+        check_schema(connection, path)
+    finally:
+        connection.close()
 
 
 def migrate(connection: apsw.Connection, path: Path) -> bool:
@@ -122,7 +166,7 @@ def plain_errors(path: Path | str) -> Iterator[None]:
     """Foreign errors, mapped where they enter: what happened, what is safe, what to do."""
     try:
         yield
-    except (apsw.Error, OSError) as error:
+    except (apsw.Error, OSError, UnicodeDecodeError) as error:
         raise explain(error, path) from error
 
 
@@ -150,7 +194,7 @@ def explain(error: BaseException, path: Path | str) -> PerdureError:
                 safe=_ACKNOWLEDGED,
                 hint=f"give yourself write access to {folder}, or choose another place with PERDURE_STORE",
             )
-        case apsw.CorruptError() | apsw.NotADBError():
+        case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():
             return CheckpointCorrupt(
                 f"{path} is damaged ({error}).",
                 safe="nothing was changed.",

@@ -1,16 +1,18 @@
 """What a process leaves beside the database: a lock it holds for life, and its slot in the mark file.
 
-The lock tells others at once that a process died. The mark remembers, unsynced, how many commits were acknowledged, so that a
-database which lost some is noticed. Layout of `<database>-mark`: slots of 64 bytes, little-endian:
-worker id (16 bytes), commits acknowledged after a sync (u64), commits acknowledged at all (u64), CRC-32 of these 32 bytes, zeros.
+The lock tells others at once that a process died. The mark remembers, unsynced, how many commits were acknowledged, so
+that a database which lost some is noticed. Layout of `<database>-mark`: slots of 64 bytes, little-endian: worker id (16
+bytes), commits acknowledged after a sync (u64), commits acknowledged at all (u64), CRC-32 of these 32 bytes, zeros.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import struct
+import weakref
 import zlib
 from typing import TYPE_CHECKING, Final
 
@@ -53,7 +55,7 @@ def exclusive(path: Path, *, seconds: float) -> Iterator[None]:
             clock.sleep(_POLL_SECONDS)
         yield
     finally:
-        os.close(descriptor)
+        _unlock(descriptor)
 
 
 class Life:
@@ -64,12 +66,13 @@ class Life:
         self.worker_id = clock.new_token(12)
         self.path = folder / self.worker_id
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _let_go_in_forked_children()
+        _lives.add(self)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         self.inode = os.fstat(self._descriptor).st_ino
-        os.register_at_fork(after_in_child=self._forget)
 
     def describe(self) -> Worker:
-        """This process as others will see it."""
+        """Our process as others will see it."""
         return Worker(
             worker_id=self.worker_id,
             pid=os.getpid(),
@@ -80,24 +83,51 @@ class Life:
             beat_boot=clock.boot_seconds(),
         )
 
-    def end(self) -> None:
-        """Give the lock up and leave no file behind."""
-        if self._descriptor >= 0:
+    def end(self, *, forgotten: bool) -> None:
+        """Give the lock up. The file stays as the proof of our end, unless nobody remembers us."""
+        if self._descriptor < 0:
+            return
+        if forgotten:
             with contextlib.suppress(OSError):
                 self.path.unlink()
-            self._forget()
+        _unlock(self._descriptor)
+        self._descriptor = -1
 
-    def _forget(self) -> None:
+    def let_go(self) -> None:
+        """Close the file in a forked child, without unlocking it: the lock is the parent's."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
+_lives: Final[weakref.WeakSet[Life]] = weakref.WeakSet()
+
+
+@functools.cache
+def _let_go_in_forked_children() -> None:
+    def after_fork() -> None:
+        for life in list(_lives):
+            life.let_go()
+
+    os.register_at_fork(after_in_child=after_fork)
+
+
 def is_locked(folder: Path, worker: Worker) -> bool | None:
-    """Whether the worker's process still holds its lock; None where that cannot be known here."""
+    """Whether the worker's process still holds its lock; None where that cannot be known here.
+
+    A held lock proves life. A free one proves death only if it is the very file, and the boot, that the worker named.
+    """
+    held, inode = _look_at_lock(folder / worker.worker_id)
+    if held:
+        return True
     if worker.boot_id != clock.boot_id():
         return False if worker.host == clock.host_name() else None
-    return _holds_lock(folder / worker.worker_id, inode=worker.lock_inode)
+    return False if held is False and inode == worker.lock_inode else None
+
+
+def is_named_lock_held(folder: Path, worker_id: str) -> bool:
+    """Whether a process holds the life lock of this name, known to the store or not."""
+    return bool(_look_at_lock(folder / worker_id)[0])
 
 
 class Mark:
@@ -107,13 +137,11 @@ class Mark:
         self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._offset = -1
-        self._worker_id = ""
         self._slot = Slot("", 0, 0)
 
     def slots(self) -> list[Slot | None]:
         """Every slot in order; None where one is not readable."""
-        size = os.fstat(self._descriptor).st_size
-        return [_read_slot(os.pread(self._descriptor, SLOT_BYTES, at)) for at in range(0, size, SLOT_BYTES)]
+        return _read_slots(self._descriptor)
 
     def take_slot(self, worker_id: str, *, folder: Path) -> None:
         """Make a slot ours: that of a dead writer, or a new one; what it remembered is carried over."""
@@ -122,16 +150,26 @@ class Mark:
         synced = max((slot.synced for slot in known), default=0)
         acknowledged = max((slot.acknowledged for slot in known), default=0)
         free = next(
-            (number for number, slot in enumerate(slots) if slot is None or not _holds_lock(folder / slot.worker_id)),
+            (
+                number
+                for number, slot in enumerate(slots)
+                if slot is None or not is_named_lock_held(folder, slot.worker_id)
+            ),
             len(slots),
         )
         self._offset = free * SLOT_BYTES
-        self._worker_id = worker_id
         self._write(Slot(worker_id, synced, acknowledged))
 
     def advance(self, commits: int, *, synced: bool) -> None:
-        """Remember that this many commits are about to be acknowledged."""
-        self._write(Slot(self._worker_id, commits if synced else self._slot.synced, commits))
+        """Remember that this many commits are about to be acknowledged; what is remembered never shrinks."""
+        before = self._slot
+        after = Slot(
+            before.worker_id,
+            max(before.synced, commits) if synced else before.synced,
+            max(before.acknowledged, commits),
+        )
+        if after != before:
+            self._write(after)
 
     def reset(self, commits: int) -> None:
         """Agree with the store as it is, in every slot, after a loss was recorded there."""
@@ -148,6 +186,23 @@ class Mark:
         self._slot = slot
 
 
+def read_mark(path: Path) -> list[Slot | None] | None:
+    """Every slot of a mark that is only looked at; None where there is no mark."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return _read_slots(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_slots(descriptor: int) -> list[Slot | None]:
+    size = os.fstat(descriptor).st_size
+    return [_read_slot(os.pread(descriptor, SLOT_BYTES, at)) for at in range(0, size, SLOT_BYTES)]
+
+
 def _slot_bytes(slot: Slot) -> bytes:
     plain = _SLOT.pack(slot.worker_id.encode(), slot.synced, slot.acknowledged, 0)[:32]
     return (plain + struct.pack("<I", zlib.crc32(plain))).ljust(SLOT_BYTES, b"\0")
@@ -162,18 +217,19 @@ def _read_slot(raw: bytes) -> Slot | None:
     return Slot(name.rstrip(b"\0").decode("ascii", "replace"), synced, acknowledged)
 
 
-def _holds_lock(path: Path, *, inode: int | None = None) -> bool | None:
-    """Whether some process holds this life lock. A shared lock asks, so that two who ask do not mistake each other for it."""
+def _look_at_lock(path: Path) -> tuple[bool | None, int]:
+    """Whether some process holds this life lock (None: there is no such file), and the file's inode.
+
+    A shared lock asks, so that two who ask do not mistake each other for the holder.
+    """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return None
+        return None, 0
     try:
-        if inode is not None and os.fstat(descriptor).st_ino != inode:
-            return None
-        return not _try_lock(descriptor, fcntl.LOCK_SH)
+        return not _try_lock(descriptor, fcntl.LOCK_SH), os.fstat(descriptor).st_ino
     finally:
-        os.close(descriptor)
+        _unlock(descriptor)
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:
@@ -182,3 +238,10 @@ def _try_lock(descriptor: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _unlock(descriptor: int) -> None:
+    """Unlock and close: a child forked in between holds the same file open, and must not keep it locked."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)

@@ -6,11 +6,17 @@ BEGIN IMMEDIATE
 -- name: commit
 COMMIT
 
+-- name: begin_reading
+BEGIN
+
 -- name: rollback
 ROLLBACK
 
--- name: read_meta
-SELECT generation, base, (SELECT coalesce(max(id), 0) FROM records) FROM meta
+-- name: read_counter
+SELECT base + (SELECT coalesce(max(id), 0) FROM records) FROM meta
+
+-- name: read_generation
+SELECT generation FROM meta
 
 -- name: raise_base
 UPDATE meta SET base = base + ?
@@ -36,16 +42,20 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: update_run
 UPDATE runs SET updated_at = ?, state = ?, reason = ?, detail = ?, epoch = ?, holder = ?, deliveries = ?, steps = ?,
                 suspects = ?, length = ?, head = ?, digest = ?
-WHERE run = ? AND epoch = ? AND length = ?
+WHERE run = ? AND run_id = ? AND epoch = ? AND length = ?
 
 -- name: insert_record
 INSERT INTO records (run, seq, kind, key, name, arguments, at, epoch, body, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: insert_blob
-INSERT INTO blobs (digest, stored) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING
+INSERT INTO blobs (digest, stored) VALUES (?, ?)
+ON CONFLICT (digest) DO UPDATE SET stored = excluded.stored WHERE stored <> excluded.stored
+
+-- name: read_untaken
+SELECT mail, run_id, kind, key, body, sender, at, taken, digest FROM mailbox WHERE mail = ? AND run_id = ? AND taken = 0
 
 -- name: take_mail
-UPDATE mailbox SET taken = ? WHERE mail = ? AND taken = 0
+UPDATE mailbox SET taken = ?, digest = ? WHERE mail = ?
 
 -- name: read_epoch
 SELECT epoch FROM runs WHERE run_id = ?
@@ -60,6 +70,20 @@ SELECT worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot FROM worker
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
        deliveries, steps, suspects, length, head, digest
 FROM runs WHERE run_id = ?
+
+-- name: find_run
+SELECT run FROM runs WHERE run_id = ?
+
+-- name: read_run_at
+SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
+       deliveries, steps, suspects, length, head, digest
+FROM runs WHERE run = ?
+
+-- name: read_name_at
+SELECT name FROM runs WHERE run = ?
+
+-- name: list_numbers
+SELECT run FROM runs NOT INDEXED ORDER BY run
 
 -- name: list_runs
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
@@ -76,11 +100,6 @@ SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, 
        deliveries, steps, suspects, length, head, digest
 FROM runs WHERE name = ? ORDER BY created_at DESC, run DESC LIMIT ?
 
--- name: list_unfinished
-SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-       deliveries, steps, suspects, length, head, digest
-FROM runs WHERE state NOT IN ('completed', 'cancelled')
-
 -- name: load_journal
 SELECT seq, kind, key, name, arguments, at, epoch, body, digest FROM records WHERE run = ? ORDER BY seq
 
@@ -94,10 +113,10 @@ INSERT INTO mailbox (run_id, kind, key, body, sender, at, taken, digest) VALUES 
 SELECT mail, run_id, kind, key, body, sender, at, taken, digest FROM mailbox WHERE run_id = ? ORDER BY mail
 
 -- name: insert_loss
-INSERT INTO losses (generation, at, expected, found) VALUES (?, ?, ?, ?)
+INSERT INTO losses (generation, at, expected, found, digest) VALUES (?, ?, ?, ?, ?)
 
 -- name: list_losses
-SELECT generation, at, expected, found FROM losses ORDER BY generation
+SELECT generation, at, expected, found, digest FROM losses ORDER BY generation
 
 -- name: count_stray_records
 SELECT count(*) FROM records WHERE run NOT IN (SELECT run FROM runs)
@@ -112,7 +131,23 @@ SELECT run, seq, kind, key, name, arguments, at, epoch, body, digest FROM record
 -- name: delete_records
 DELETE FROM records WHERE run = ? AND seq >= ?
 
+-- name: delete_blob
+DELETE FROM blobs WHERE digest = ?
+
+-- name: reindex
+REINDEX
+
+-- name: check_runs
+PRAGMA integrity_check(runs)
+
+-- name: check_mailbox
+PRAGMA integrity_check(mailbox)
+
+-- name: check_all
+PRAGMA integrity_check(20)
+
 -- name: replace_run
-UPDATE runs SET agent = ?, arguments = ?, updated_at = ?, state = ?, reason = ?, detail = ?, epoch = ?, holder = ?,
-                deliveries = ?, steps = ?, suspects = ?, length = ?, head = ?, digest = ?
+UPDATE runs SET run_id = ?, name = ?, agent = ?, arguments = ?, durability = ?, created_at = ?, updated_at = ?, state = ?,
+                reason = ?, detail = ?, epoch = ?, holder = ?, deliveries = ?, steps = ?, suspects = ?, length = ?, head = ?,
+                digest = ?
 WHERE run = ?

@@ -7,7 +7,6 @@ Beside `perdure.db` live `perdure.db-wal` (data: never delete it), `perdure.db-m
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,154 +15,164 @@ import apsw
 import msgspec
 
 from perdure import clock
-from perdure.errors import (
-    CheckpointCorrupt,
-    CommitsLost,
-    InternalError,
-    LeaseLost,
-    PerdureError,
-    StoreUnavailable,
-    UnknownRun,
-    UsageError,
-)
-from perdure.records import Append, Loss, Mail, Record, Run, RunState, WaitReason, Worker, mail_digest, sealed_run
+from perdure.errors import CheckpointCorrupt, CommitsLost, InternalError, LeaseLost, PerdureError, StoreUnavailable
+from perdure.records import Append, Loss, Mail, Record, Run, Worker, mail_digest
+from perdure.settings import Settings
 from perdure.store import blobs
-from perdure.store.chain import repaired, trusted_prefix, verified, verified_run
-from perdure.store.lease import Park, Presence, claim, write_park
+from perdure.store.chain import taken_mail, unknown_run, verified, verified_mail, verified_run
+from perdure.store.lease import Presence, claim, held, refuse_other_worker
 from perdure.store.protocol import Finding, Outcome, Terms
-from perdure.store.sql import load_queries
-from perdure.store.sqlite.check import findings
+from perdure.store.sqlite.check import findings, hidden_damage
 from perdure.store.sqlite.connect import (
     check_schema,
     connect,
+    connect_to_read,
     explain,
     gate,
+    inspect,
     migrate,
     plain_errors,
     prepare_folder,
+    refuse_directory,
+    refuse_writing,
     rollback,
 )
-from perdure.store.sqlite.presence import Life, Mark, exclusive, is_locked
+from perdure.store.sqlite.fork import Forks
+from perdure.store.sqlite.loss import missing, record_loss, verified_losses
+from perdure.store.sqlite.presence import Life, Mark, exclusive, is_locked, is_named_lock_held, read_mark
+from perdure.store.sqlite.repair import find_run, repair
+from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Q: Final = load_queries("perdure.store.sqlite")
 _FORGET_WORKER_SECONDS: Final = 24 * 3600.0
 
 
 class SqliteStore:
-    """The store in one file. Safe to use from any thread; not from a forked child."""
+    """The store in one file. Safe to use from any thread; not from a forked child. Without `create` it is only read."""
 
     def __init__(self, path: str | Path, *, create: bool = True, seconds: float = 10.0) -> None:
         self.path = Path(path).expanduser().absolute()
         self.location = str(path)
         self.created = False
+        self._writable = create
         self._seconds = seconds
-        self._pid = os.getpid()
         self._writing = threading.RLock()
         self._reading = threading.Lock()
         self._rows: dict[str, int] = {}
         self._broken: PerdureError | None = None
         self._life: Life | None = None
         self._worker: Worker | None = None
-        self._base = 0
-        self._last_id = 0
         self._power = True
+        self._opened = contextlib.ExitStack()
         gate()
-        with plain_errors(self.path):
-            self._open(create=create)
+        try:
+            with plain_errors(self.path):
+                self._open()
+        except BaseException:
+            self._opened.close()
+            raise
 
-    def _open(self, *, create: bool) -> None:
-        if not create and not self.path.exists() and not self._beside("mark").exists():
+    _reader: apsw.Connection
+    _fork: Forks
+
+    def _open(self) -> None:
+        refuse_directory(self.path)
+        if not self._writable and not self.path.exists() and not self._beside("mark").exists():
             raise StoreUnavailable(
                 f"There is no store at {self.path}.",
                 safe="nothing was changed.",
                 hint="run something first, or name the store with --store",
             )
-        if not create:
-            self._refuse_missing()
-            self._connect()
-            check_schema(self._connection, self.path)
+        self._refuse_missing()
+        if not self._writable:
+            self._open_reader()
+            check_schema(self._reader, self.path)
             return
-        if self._beside("mark").exists():
-            self._refuse_missing()
         prepare_folder(self.path)
         with exclusive(self._beside("lock"), seconds=self._seconds):
-            self._connect()
+            self._fork = self._opened.enter_context(Forks(self.path))
+            inspect(self.path, busy_seconds=self._seconds)
+            self._connection = connect(self.path, busy_seconds=self._seconds)
+            self._opened.callback(self._connection.close)
             self.created = migrate(self._connection, self.path)
+            self._open_reader()
             self._mark = Mark(self._beside("mark"))
+            self._opened.callback(self._mark.close)
             self._notice_loss()
 
-    def _connect(self) -> None:
-        self._connection = connect(self.path, busy_seconds=self._seconds)
-        self._reader = connect(self.path, busy_seconds=self._seconds)
-        self._reader.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    def _open_reader(self) -> None:
+        if not self._writable:
+            self._fork = self._opened.enter_context(Forks(self.path))
+        self._reader = connect_to_read(self.path, busy_seconds=self._seconds)
+        self._opened.callback(self._reader.close)
 
     def _refuse_missing(self) -> None:
-        """A mark without its database is a loss that must be named, not papered over by an empty store."""
-        if self.path.exists():
+        """A mark or a log without its database is a loss that must be named, not papered over by an empty store."""
+        mark, log = self._beside("mark"), self._beside("wal")
+        left = [file for file in (mark, log) if file.exists() and (file is mark or file.stat().st_size)]
+        if not left or (self.path.exists() and self.path.stat().st_size):
             return
         raise CommitsLost(
-            f"The database {self.path} is gone, but its mark {self._beside('mark').name} says that it held commits.",
+            f"The database {self.path} is gone or empty, but {left[0].name} says that it held commits.",
             safe="nothing was changed.",
-            hint=f"put {self.path.name} back, or delete {self._beside('mark').name} to start with an empty store",
+            hint=f"put {self.path.name} back, or delete {left[0].name} to start with an empty store",
         )
 
     def _notice_loss(self) -> None:
-        """Compare what was acknowledged with what is here; record a loss and park what it may have touched."""
-        slots = [slot for slot in self._mark.slots() if slot is not None]
-        self._base, found = self._counter()
-        acknowledged = max((slot.acknowledged for slot in slots), default=0)
-        synced = max((slot.synced for slot in slots), default=0)
-        if found >= acknowledged:
-            return
-        with self._transaction():
-            missing = acknowledged - found
-            ((generation,),) = self._connection.execute(Q["raise_generation"], (missing,)).fetchall()
-            self._base += missing
-            self._connection.execute(Q["insert_loss"], (generation, clock.wall_seconds(), acknowledged, found))
-            if found < synced:
-                self._park_unfinished(lost=synced - found)
-        self._mark.reset(acknowledged)
-
-    def _park_unfinished(self, *, lost: int) -> None:
-        for row in self._connection.execute(Q["list_unfinished"]).fetchall():
-            run = _run(row)
-            park = Park(
-                code=CommitsLost.code,
-                message=f"The store lost {lost} acknowledged records; run {run.name} may have gone further than it knows.",
-                safe=f"its {run.steps} recorded steps are kept; effects it may have performed since are treated as in doubt.",
-                hint=f"perdure repair {run.name}, then resume it",
-            )
-            after = msgspec.structs.replace(
-                run,
-                state=RunState.WAITING,
-                reason=WaitReason.PARKED,
-                detail=write_park(park),
-                holder="",
-                suspects=run.suspects + (lost + 1) // 2,
-            )
-            self._connection.execute(Q["replace_run"], _replacement(sealed_run(after), row[0]))
+        """Compare what was acknowledged with what is here; the mark is read first, because others may go on writing."""
+        slots = self._mark.slots()
+        gone = missing(slots, found=count_commits(self._connection))
+        if gone is not None:
+            with self._transaction() as connection:
+                record_loss(connection, gone)
+            self._mark.reset(gone.acknowledged)
 
     def join(self) -> Worker:
-        """Make this process known: hold a lock for life, take a slot in the mark, enter the list of workers."""
+        """Make this process known, unless runs or mail could be hidden from it by damage."""
         with self._writing:
             if self._worker is not None:
                 return self._worker
-            self._refuse_fork()
-            with plain_errors(self.path), exclusive(self._beside("lock"), seconds=self._seconds):
-                self._life = Life(self._beside("life"))
-                self._mark.take_slot(self._life.worker_id, folder=self._beside("life"))
-                worker = self._life.describe()
-                with self._transaction(power=False):
-                    self._forget_workers()
-                    self._connection.execute(Q["insert_worker"], msgspec.structs.astuple(worker))
-                self._worker = worker
-            return worker
+            with self._snapshot() as reader:
+                damage = hidden_damage(reader)
+            if damage:
+                raise CheckpointCorrupt(
+                    f"{self.path} is damaged ({damage}).",
+                    safe="nothing was started.",
+                    hint="perdure verify, then perdure repair; or put back a copy",
+                )
+            return self._enter()
+
+    def _enter(self) -> Worker:
+        """Hold a lock for life, take a slot in the mark, enter the list of workers."""
+        if self._worker is not None:
+            return self._worker
+        refuse_writing(self.path, writable=self._writable)
+        self._fork.refuse()
+        with plain_errors(self.path), exclusive(self._beside("lock"), seconds=self._seconds):
+            life = Life(self._beside("life"))
+            self._opened.callback(self._leave, life)
+            worker = life.describe()
+            with self._transaction(power=False, counted=False) as connection:
+                self._forget_workers()
+                connection.execute(Q["insert_worker"], msgspec.structs.astuple(worker))
+            self._mark.take_slot(life.worker_id, folder=self._beside("life"))
+            self._life, self._worker = life, worker
+        return worker
+
+    def _leave(self, life: Life) -> None:
+        """Our end is known at once: by our row being gone, or, if the store refuses, by the free lock."""
+        try:
+            with self._transaction(power=False, counted=False) as connection:
+                connection.execute(Q["delete_worker"], (life.worker_id,))
+        except PerdureError:
+            life.end(forgotten=False)
+        else:
+            life.end(forgotten=True)
 
     def _forget_workers(self) -> None:
-        for row in self._connection.execute(Q["list_workers"]).fetchall():
+        for row in fetch(self._connection, "list_workers"):
             worker = Worker(*row)
             if clock.wall_seconds() - worker.beat_at < _FORGET_WORKER_SECONDS:
                 continue
@@ -174,8 +183,11 @@ class SqliteStore:
 
     def beat(self, worker_id: str) -> None:
         """Renew every lease of this worker; a beat needs no sync."""
-        with self._transaction(power=False):
-            self._connection.execute(Q["beat"], (clock.wall_seconds(), clock.boot_seconds(), worker_id))
+        with self._transaction(power=False, counted=False) as connection:
+            self._beat(connection, worker_id)
+
+    def _beat(self, connection: apsw.Connection, worker_id: str) -> None:
+        connection.execute(Q["beat"], (clock.wall_seconds(), clock.boot_seconds(), worker_id))
 
     def read_worker(self, worker_id: str) -> Worker | None:
         """The worker as it last made itself known."""
@@ -191,7 +203,8 @@ class SqliteStore:
             return None, Presence.NONE
         holder = self.read_worker(run.holder)
         if holder is None:
-            return None, Presence.DEAD
+            is_held = is_named_lock_held(self._beside("life"), run.holder)
+            return None, Presence.ALIVE if is_held else Presence.DEAD
         locked = is_locked(self._beside("life"), holder)
         if locked is False:
             return holder, Presence.DEAD
@@ -203,30 +216,29 @@ class SqliteStore:
         """Accept a run; an id that is known returns the row that is there."""
         self.join()
         with self._transaction() as connection:
-            rows = connection.execute(Q["read_run"], (run.run_id,)).fetchall()
+            rows = fetch(connection, "read_run", (run.run_id,))
             if rows:
-                return verified_run(_run(rows[0]))
+                return verified_run(run_of(rows[0]))
             connection.execute(Q["insert_run"], msgspec.structs.astuple(run))
-            self._rows[run.run_id] = connection.last_insert_rowid()
-            self._insert(run.run_id, (first,), blobs)
+            self._insert(connection.last_insert_rowid(), (first,), blobs)
         return run
 
     def claim_run(self, run_id: str, worker_id: str, terms: Terms) -> Run:
         """Give the run to this worker, fenced by a new epoch."""
+        claimant = self.join()
+        refuse_other_worker(claimant, worker_id)
         with self._transaction() as connection:
-            rows = connection.execute(Q["read_run"], (run_id,)).fetchall()
+            rows = fetch(connection, "read_run", (run_id,))
             if not rows:
-                raise UnknownRun(
-                    f"There is no run {run_id!r} in {self.location}.", hint="perdure show lists the runs there are"
-                )
-            run = verified_run(_run(rows[0]))
+                raise unknown_run(run_id, self.location)
+            run = verified_run(run_of(rows[0]))
             holder, presence = self._presence(run, terms.stall_seconds)
             if run.holder == worker_id:
                 presence = Presence.NONE
-            claimant = self.join()
             claimed = claim(run, claimant, holder, presence, terms)
             if claimed.records:
                 self._rows[run_id] = rows[0][0]
+                self._beat(connection, worker_id)
                 self._extend(Append(claimed.run, claimed.records), epoch=run.epoch)
         if claimed.refusal is not None:
             raise claimed.refusal
@@ -250,7 +262,7 @@ class SqliteStore:
 
     def _extend(self, append: Append, *, epoch: int) -> Outcome:
         run = append.run
-        row = self._rows[run.run_id]
+        number = self._number(run.run_id)
         self._connection.execute(
             Q["update_run"],
             (
@@ -266,39 +278,36 @@ class SqliteStore:
                 run.length,
                 run.head,
                 run.digest,
-                row,
+                number,
+                run.run_id,
                 epoch,
                 run.length - len(append.records),
             ),
         )
         if self._connection.changes() != 1:
             return LeaseLost(f"Run {run.name} is held by another worker now.")
-        self._insert(run.run_id, append.records, append.blobs)
+        self._insert(number, append.records, append.blobs)
         for mail_id in append.taken:
-            self._connection.execute(Q["take_mail"], (run.length, mail_id))
+            self._take(mail_id, run)
         return None
 
-    def _insert(self, run_id: str, records: Sequence[Record], stored: Sequence[tuple[bytes, bytes]]) -> None:
-        row = self._rows[run_id]
+    def _number(self, run_id: str) -> int:
+        """The run's number in this file; 0, which no run has, where there is none."""
+        if run_id not in self._rows:
+            for (number,) in fetch(self._connection, "find_run", (run_id,)):
+                self._rows[run_id] = number
+        return self._rows.get(run_id, 0)
+
+    def _take(self, mail_id: int, run: Run) -> None:
+        for row in fetch(self._connection, "read_untaken", (mail_id, run.run_id)):
+            taken = taken_mail(verified_mail(Mail(*row)), at_length=run.length)
+            self._connection.execute(Q["take_mail"], (taken.taken, taken.digest, mail_id))
+
+    def _insert(self, number: int, records: Sequence[Record], stored: Sequence[tuple[bytes, bytes]]) -> None:
         for blob in stored:
             self._connection.execute(Q["insert_blob"], blob)
         for record in records:
-            self._connection.execute(
-                Q["insert_record"],
-                (
-                    row,
-                    record.seq,
-                    record.kind,
-                    record.key,
-                    record.name,
-                    record.arguments,
-                    record.at,
-                    record.epoch,
-                    record.body,
-                    record.digest,
-                ),
-            )
-        self._last_id = self._connection.last_insert_rowid()
+            insert_record(self._connection, number, record)
 
     def holds(self, run_id: str, epoch: int) -> bool:
         """Whether this epoch is still the run's newest."""
@@ -308,7 +317,7 @@ class SqliteStore:
     def read_run(self, run_id: str) -> Run | None:
         """The run's row, verified."""
         rows = self._read("read_run", (run_id,))
-        return verified_run(_run(rows[0])) if rows else None
+        return verified_run(run_of(rows[0])) if rows else None
 
     def list_runs(self, *, agent: str = "", arguments: bytes = b"", name: str = "", limit: int = 1000) -> list[Run]:
         """Runs, newest first, verified."""
@@ -318,19 +327,16 @@ class SqliteStore:
             rows = self._read("list_runs_by_name", (name, limit))
         else:
             rows = self._read("list_runs", (limit,))
-        return [verified_run(_run(row)) for row in rows]
+        return [verified_run(run_of(row)) for row in rows]
 
     def load_journal(self, run_id: str) -> list[Record]:
         """Every record of the run, verified."""
-        rows = self._read("read_run", (run_id,))
-        if not rows:
-            raise UnknownRun(
-                f"There is no run {run_id!r} in {self.location}.", hint="perdure show lists the runs there are"
-            )
-        self._rows[run_id] = rows[0][0]
-        run = verified_run(_run(rows[0]))
-        with self._reading, plain_errors(self.path):
-            return verified(run, self._reader.execute(Q["load_journal"], (rows[0][0],)))
+        with self._snapshot() as reader:
+            rows = fetch(reader, "read_run", (run_id,))
+            if not rows:
+                raise unknown_run(run_id, self.location)
+            run = verified_run(run_of(rows[0]))
+            return verified(run, reader.execute(Q["load_journal"], (rows[0][0],)))
 
     def load_blob(self, digest: bytes) -> bytes:
         """A large value, verified against its address."""
@@ -340,150 +346,108 @@ class SqliteStore:
     def post(self, mail: Mail) -> Mail:
         """Put mail into a run's mailbox."""
         self.join()
-        digest = mail_digest(mail)
+        fresh = msgspec.structs.replace(mail, taken=0)
+        digest = mail_digest(fresh)
         with self._transaction() as connection:
+            if not fetch(connection, "find_run", (mail.run_id,)):
+                raise unknown_run(mail.run_id, self.location)
             connection.execute(
                 Q["insert_mail"], (mail.run_id, mail.kind, mail.key, mail.body, mail.by, mail.at, digest)
             )
             mail_id = connection.last_insert_rowid()
             connection.execute(Q["raise_base"], (1,))
-            self._base, counted = self._counter()
-            self._last_id = counted - self._base
-        return msgspec.structs.replace(mail, mail_id=mail_id, digest=digest)
+        return msgspec.structs.replace(fresh, mail_id=mail_id, digest=digest)
 
     def read_mail(self, run_id: str) -> list[Mail]:
         """All mail of the run, oldest first, verified."""
-        mails = [Mail(*row) for row in self._read("read_mail", (run_id,))]
-        for mail in mails:
-            if mail.digest != mail_digest(mail):
-                raise explain(
-                    apsw.CorruptError(f"mail {mail.mail_id} of run {run_id} does not match its digest"), self.path
-                )
-        return mails
+        return [verified_mail(Mail(*row)) for row in self._read("read_mail", (run_id,))]
 
     def losses(self) -> list[Loss]:
         """Every loss of acknowledged commits that was ever noticed here."""
-        return [Loss(*row) for row in self._read("list_losses", ())]
+        with self._snapshot() as reader:
+            return verified_losses(reader)
 
     def check(self) -> Iterator[Finding | Run]:
-        """Walk over everything kept."""
-        with self._reading:
-            yield from findings(self._reader, Q, self._beside("mark"), self.path)
+        """Walk over everything kept, as it was at one moment."""
+        slots = read_mark(self._beside("mark"))
+        with self._snapshot() as reader:
+            found = list(findings(reader, slots, path=self.path, mark=self._beside("mark")))
+        yield from found
 
     def repair_run(self, run_id: str) -> int:
         """Set everything after the trusted prefix aside, so that the run can go on."""
-        with contextlib.suppress(apsw.Error), self._writing:
-            self._connection.execute("REINDEX")
-        with self._transaction() as connection:
-            rows = connection.execute(Q["read_run"], (run_id,)).fetchall()
-            if not rows:
-                raise UnknownRun(
-                    f"There is no run {run_id!r} in {self.location}.", hint="perdure show lists the runs there are"
-                )
-            run, row = _run(rows[0]), rows[0][0]
-            prefix = trusted_prefix(run, connection.execute(Q["load_journal"], (row,)))
-            if not prefix.records:
-                raise CheckpointCorrupt(
-                    f"Run {run.name} cannot be repaired: {prefix.problem}, so even its arguments are not known.",
-                    safe="what is left of it is kept.",
-                    hint="start over: perdure.run(…, fresh=True)",
-                )
-            aside = self._set_aside(row, kept=len(prefix.records))
-            after, record = repaired(run, prefix, total=len(prefix.records) + aside)
-            connection.execute(Q["replace_run"], _replacement(after, row))
-            self._rows[run_id] = row
-            self._insert(run_id, (record,), ())
-        return aside
+        with self._writing:
+            self._enter()
+            number = find_run(self._connection, run_id)
+            self._rebuild_indexes()
+            with self._transaction() as connection:
+                number = number or find_run(connection, run_id)
+                if number is None:
+                    raise unknown_run(run_id, self.location)
+                return repair(connection, run_id, number, self._refuse_held)
 
-    def _set_aside(self, row: int, *, kept: int) -> int:
-        before = self._counter()[1]
-        with contextlib.suppress(apsw.Error):
-            self._connection.execute(Q["set_records_aside"], (row, kept))
-        self._connection.execute(Q["delete_records"], (row, kept))
-        aside = self._connection.changes()
-        dropped = before - self._counter()[1]
-        if dropped > 0:
-            self._connection.execute(Q["raise_base"], (dropped,))
-        self._base = self._counter()[0]
-        return aside
+    def _rebuild_indexes(self) -> None:
+        """Best effort: what the rows say decides, and a table too damaged for this is judged row by row."""
+        with contextlib.suppress(PerdureError), self._transaction(counted=False) as connection:
+            connection.execute(Q["reindex"])
+
+    def _refuse_held(self, run: Run) -> None:
+        holder, presence = self._presence(run, Settings().stall_seconds)
+        if presence is Presence.ALIVE:
+            raise held(run, holder)
 
     @contextlib.contextmanager
-    def _transaction(self, *, power: bool = True) -> Iterator[apsw.Connection]:
+    def _transaction(self, *, power: bool = True, counted: bool = True) -> Iterator[apsw.Connection]:
         """The one place where this store writes: all of the block or nothing, marked before it is acknowledged."""
         with self._writing, plain_errors(self.path):
-            self._refuse_fork()
+            refuse_writing(self.path, writable=self._writable)
+            self._fork.refuse()
             if self._broken is not None:
                 raise self._broken
             self._sync_on_commit(power)
             connection = self._connection
+            commits = 0
             try:
                 connection.execute(Q["begin"])
                 yield connection
+                if counted:
+                    commits = count_commits(connection)
                 connection.execute(Q["commit"])
             except BaseException as error:
                 rollback(connection)
                 if isinstance(error, apsw.IOError):
                     self._broken = explain(error, self.path)
                 raise
-            if self._worker is not None:
-                self._mark.advance(self._base + self._last_id, synced=power)
+            if self._life is not None:
+                self._mark.advance(commits, synced=power)
 
     def _sync_on_commit(self, power: bool) -> None:  # noqa: FBT001 - named at the only call
         if power != self._power:
             self._connection.pragma("synchronous", "full" if power else "normal")
             self._power = power
 
-    def _counter(self) -> tuple[int, int]:
-        """The base and the number of commits this database remembers."""
-        ((_, base, newest),) = self._connection.execute(Q["read_meta"]).fetchall()
-        return base, base + newest
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[apsw.Connection]:
+        """Everything read in this block is of one moment, whatever others commit meanwhile."""
+        self._fork.refuse()
+        with self._reading, plain_errors(self.path):
+            try:
+                self._reader.execute(Q["begin_reading"])
+                yield self._reader
+            finally:
+                rollback(self._reader)
 
     def _read(self, query: str, arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        self._refuse_fork()
+        self._fork.refuse()
         with self._reading, plain_errors(self.path):
-            return self._reader.execute(Q[query], arguments).fetchall()
-
-    def _refuse_fork(self) -> None:
-        if os.getpid() != self._pid:
-            raise UsageError(
-                "This process was forked from one that has the store open.",
-                safe="the parent's runs are untouched.",
-                hint="call steps and agents in the parent, or start a new process instead of forking",
-            )
+            return fetch(self._reader, query, arguments)
 
     def _beside(self, what: str) -> Path:
         return self.path.with_name(f"{self.path.name}-{what}")
 
     def close(self) -> None:
-        """Let go of the store."""
-        with self._writing, self._reading:
-            self._reader.close()
-            self._connection.close()
-            if self._life is not None:
-                self._life.end()
-            if hasattr(self, "_mark"):
-                self._mark.close()
-
-
-def _run(row: tuple[Any, ...]) -> Run:
-    return Run(*row[1:])
-
-
-def _replacement(run: Run, row: int) -> tuple[Any, ...]:
-    return (
-        run.agent,
-        run.arguments,
-        run.updated_at,
-        run.state,
-        run.reason,
-        run.detail,
-        run.epoch,
-        run.holder,
-        run.deliveries,
-        run.steps,
-        run.suspects,
-        run.length,
-        run.head,
-        run.digest,
-        row,
-    )
+        """Let go of the store; a forked child has nothing to let go of."""
+        if self._fork.is_child:
+            return
+        with self._writing:
+            self._opened.close()

@@ -84,7 +84,8 @@ CREATE TABLE losses (
     generation INTEGER PRIMARY KEY,
     at         REAL    NOT NULL,
     expected   INTEGER NOT NULL,
-    found      INTEGER NOT NULL
+    found      INTEGER NOT NULL,
+    digest     BLOB    NOT NULL
 ) STRICT
 ;
 CREATE TABLE set_aside (

@@ -1,0 +1,261 @@
+"""The executable specification of the port: plain dictionaries and one lock. Nothing outlives the process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from perdure import clock
+from perdure.errors import LeaseLost, PerdureError, StoreUnavailable
+from perdure.records import Append, Loss, Mail, Record, Run, Worker, mail_digest
+from perdure.settings import Settings
+from perdure.store import blobs as large
+from perdure.store.chain import (
+    Prefix,
+    irreparable,
+    is_whole,
+    needs_repair,
+    rebuilt,
+    repaired,
+    sound_prefix,
+    taken_mail,
+    trusted_prefix,
+    unknown_run,
+    verified,
+    verified_mail,
+    verified_run,
+    walked,
+)
+from perdure.store.lease import Presence, claim, held, refuse_other_worker
+from perdure.store.protocol import Finding, Outcome, Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class Shelf:
+    """What stores in one process share, each of them a worker of its own."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.runs: dict[str, Run] = {}
+        self.journals: dict[str, list[Record]] = {}
+        self.set_aside: dict[str, list[Record]] = {}
+        self.blobs: dict[bytes, bytes] = {}
+        self.mail: dict[int, Mail] = {}
+        self.workers: dict[str, Worker] = {}
+
+
+class MemoryStore:
+    """A store that forgets everything with its process; for trials, and as the model of the others."""
+
+    location = "memory:"
+
+    def __init__(self, shelf: Shelf | None = None) -> None:
+        self._shelf = shelf or Shelf()
+        self._worker: Worker | None = None
+        self._is_closed = False
+
+    def join(self) -> Worker:
+        with self._open() as shelf:
+            if self._worker is None:
+                self._worker = Worker(
+                    worker_id=clock.new_token(12),
+                    pid=os.getpid(),
+                    host=clock.host_name(),
+                    boot_id=clock.boot_id(),
+                    lock_inode=0,
+                    beat_at=clock.wall_seconds(),
+                    beat_boot=clock.boot_seconds(),
+                )
+                shelf.workers[self._worker.worker_id] = self._worker
+            return self._worker
+
+    def create_run(self, run: Run, first: Record, blobs: Sequence[tuple[bytes, bytes]] = ()) -> Run:
+        self.join()
+        with self._open() as shelf:
+            if run.run_id in shelf.runs:
+                return verified_run(shelf.runs[run.run_id])
+            shelf.runs[run.run_id] = run
+            shelf.journals[run.run_id] = [first]
+            shelf.blobs.update(blobs)
+            return run
+
+    def claim_run(self, run_id: str, worker_id: str, terms: Terms) -> Run:
+        claimant = self.join()
+        refuse_other_worker(claimant, worker_id)
+        with self._open() as shelf:
+            run = verified_run(self._known(run_id))
+            holder, presence = self._presence(run, terms.stall_seconds)
+            if run.holder == worker_id:
+                presence = Presence.NONE
+            claimed = claim(run, claimant, holder, presence, terms)
+            if claimed.records:
+                self.beat(worker_id)
+                shelf.runs[run_id] = claimed.run
+                shelf.journals[run_id].extend(claimed.records)
+            if claimed.refusal is not None:
+                raise claimed.refusal
+            return claimed.run
+
+    def append_all(self, batch: Sequence[Append], *, power: bool) -> list[Outcome]:  # noqa: ARG002 - memory cannot sync
+        try:
+            with self._open():
+                return [self._extend(append) for append in batch]
+        except PerdureError as error:
+            return [error] * len(batch)
+
+    def _extend(self, append: Append) -> Outcome:
+        shelf, after = self._shelf, append.run
+        before = shelf.runs.get(after.run_id)
+        if before is None or (before.epoch, before.length) != (after.epoch, after.length - len(append.records)):
+            return LeaseLost(f"Run {after.name} is held by another worker now.")
+        shelf.runs[after.run_id] = after
+        shelf.journals[after.run_id].extend(append.records)
+        shelf.blobs.update(append.blobs)
+        for mail_id in append.taken:
+            mail = shelf.mail.get(mail_id)
+            if mail is not None and mail.run_id == after.run_id and not mail.taken:
+                shelf.mail[mail_id] = taken_mail(mail, at_length=after.length)
+        return None
+
+    def holds(self, run_id: str, epoch: int) -> bool:
+        with self._open() as shelf:
+            return run_id in shelf.runs and shelf.runs[run_id].epoch == epoch
+
+    def beat(self, worker_id: str) -> None:
+        with self._open() as shelf:
+            worker = shelf.workers.get(worker_id)
+            if worker is not None:
+                shelf.workers[worker_id] = msgspec.structs.replace(
+                    worker, beat_at=clock.wall_seconds(), beat_boot=clock.boot_seconds()
+                )
+
+    def read_worker(self, worker_id: str) -> Worker | None:
+        with self._open() as shelf:
+            return shelf.workers.get(worker_id)
+
+    def is_running(self, run: Run, *, stall_seconds: float) -> bool:
+        with self._open():
+            return self._presence(run, stall_seconds)[1] is Presence.ALIVE
+
+    def _presence(self, run: Run, stall_seconds: float) -> tuple[Worker | None, Presence]:
+        if not run.holder:
+            return None, Presence.NONE
+        holder = self._shelf.workers.get(run.holder)
+        if holder is None:
+            return None, Presence.DEAD
+        silence = clock.boot_seconds() - holder.beat_boot
+        return holder, Presence.STALLED if silence > stall_seconds else Presence.ALIVE
+
+    def read_run(self, run_id: str) -> Run | None:
+        with self._open() as shelf:
+            return verified_run(shelf.runs[run_id]) if run_id in shelf.runs else None
+
+    def list_runs(self, *, agent: str = "", arguments: bytes = b"", name: str = "", limit: int = 1000) -> list[Run]:
+        with self._open() as shelf:
+            runs = list(reversed(shelf.runs.values()))
+        if agent:
+            runs = [run for run in runs if (run.agent, run.arguments) == (agent, arguments)]
+        elif name:
+            runs = [run for run in runs if run.name == name]
+        runs.sort(key=lambda run: run.created_at, reverse=True)
+        return [verified_run(run) for run in runs[:limit]]
+
+    def load_journal(self, run_id: str) -> list[Record]:
+        with self._open() as shelf:
+            return verified(verified_run(self._known(run_id)), map(msgspec.structs.astuple, shelf.journals[run_id]))
+
+    def load_blob(self, digest: bytes) -> bytes:
+        with self._open() as shelf:
+            return large.unpack(digest, shelf.blobs.get(digest))
+
+    def post(self, mail: Mail) -> Mail:
+        self.join()
+        with self._open() as shelf:
+            self._known(mail.run_id)
+            fresh = msgspec.structs.replace(mail, mail_id=len(shelf.mail) + 1, taken=0)
+            posted = msgspec.structs.replace(fresh, digest=mail_digest(fresh))
+            shelf.mail[posted.mail_id] = posted
+            return posted
+
+    def read_mail(self, run_id: str) -> list[Mail]:
+        with self._open() as shelf:
+            return [verified_mail(mail) for mail in shelf.mail.values() if mail.run_id == run_id]
+
+    def losses(self) -> list[Loss]:
+        with self._open():
+            return []
+
+    def check(self) -> Iterator[Finding | Run]:
+        with self._open() as shelf:
+            runs, mails = list(shelf.runs.values()), list(shelf.mail.values())
+            found = [self._finding(run) for run in runs] + [_mail_finding(mail) for mail in mails]
+        yield from (item for item in found if item is not None)
+
+    def _finding(self, run: Run) -> Finding | Run:
+        prefix = self._prefix(run)
+        try:
+            verified_run(run)
+            problem = prefix.problem
+        except PerdureError as error:
+            problem = error.message
+        if not problem:
+            return run
+        return Finding(where=f"run {run.name}", what=problem, run_id=run.run_id, trusted=len(prefix.records))
+
+    def repair_run(self, run_id: str) -> int:
+        self.join()
+        with self._open() as shelf:
+            run, journal = self._known(run_id), shelf.journals[run_id]
+            prefix = self._prefix(run)
+            if is_whole(run):
+                if not needs_repair(run, prefix):
+                    return 0
+                holder, presence = self._presence(run, Settings().stall_seconds)
+                if presence is Presence.ALIVE:
+                    raise held(run, holder)
+            if not prefix.records:
+                raise irreparable(run.name if is_whole(run) else run_id, prefix)
+            kept = len(prefix.records)
+            bare = run if is_whole(run) else rebuilt(run_id, run.name, prefix)
+            after, record = repaired(bare, prefix, total=len(journal))
+            shelf.set_aside.setdefault(run_id, []).extend(journal[kept:])
+            shelf.runs[run_id], shelf.journals[run_id] = after, [*prefix.records, record]
+            return len(journal) - kept
+
+    def close(self) -> None:
+        with self._shelf.lock:
+            self._is_closed = True
+            if self._worker is not None:
+                self._shelf.workers.pop(self._worker.worker_id, None)
+
+    def _prefix(self, run: Run) -> Prefix:
+        rows = map(msgspec.structs.astuple, self._shelf.journals[run.run_id])
+        prefix = trusted_prefix(run, rows) if is_whole(run) else walked(run.run_id, rows)
+        return sound_prefix(prefix, lambda digest: large.unpack(digest, self._shelf.blobs.get(digest)))
+
+    def _known(self, run_id: str) -> Run:
+        if run_id not in self._shelf.runs:
+            raise unknown_run(run_id, self.location)
+        return self._shelf.runs[run_id]
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[Shelf]:
+        """One verb at a time, and none after the store was closed."""
+        with self._shelf.lock:
+            if self._is_closed:
+                raise StoreUnavailable(
+                    "The store was closed.", safe="what it acknowledged stands.", hint="open it again"
+                )
+            yield self._shelf
+
+
+def _mail_finding(mail: Mail) -> Finding | None:
+    if mail.digest == mail_digest(mail):
+        return None
+    return Finding(where=f"mail {mail.mail_id} of run {mail.run_id}", what="is damaged (its digest does not match)")

@@ -1,0 +1,108 @@
+"""Where the conformance suite keeps its stores: each place opens workers on shared records, and can damage them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+import apsw
+import msgspec
+
+from perdure.store.memory import MemoryStore, Shelf
+from perdure.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from perdure.store.protocol import Store
+
+
+class Place(Protocol):
+    """Shared records; every store opened on them is another worker."""
+
+    def open(self) -> Store: ...
+
+    def damage_record(self, run_id: str, seq: int) -> None: ...
+
+    def delete_record(self, run_id: str, seq: int) -> None: ...
+
+    def damage_run(self, run_id: str, **fields: Any) -> None: ...
+
+    def damage_mail(self, mail_id: int, **fields: Any) -> None: ...
+
+    def damage_blob(self, digest: bytes) -> None: ...
+
+
+class MemoryPlace:
+    def __init__(self) -> None:
+        self.shelf = Shelf()
+
+    def open(self) -> Store:
+        return MemoryStore(self.shelf)
+
+    def damage_record(self, run_id: str, seq: int) -> None:
+        journal = self.shelf.journals[run_id]
+        journal[seq] = msgspec.structs.replace(journal[seq], body='{"value":2}')
+
+    def delete_record(self, run_id: str, seq: int) -> None:
+        del self.shelf.journals[run_id][seq]
+
+    def damage_run(self, run_id: str, **fields: Any) -> None:
+        self.shelf.runs[run_id] = msgspec.structs.replace(self.shelf.runs[run_id], **fields)
+
+    def damage_mail(self, mail_id: int, **fields: Any) -> None:
+        self.shelf.mail[mail_id] = msgspec.structs.replace(self.shelf.mail[mail_id], **fields)
+
+    def damage_blob(self, digest: bytes) -> None:
+        self.shelf.blobs[digest] = self.shelf.blobs[digest][:-1] + b"?"
+
+
+class SqlitePlace:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._opened = contextlib.ExitStack()
+
+    def open(self) -> SqliteStore:
+        store = SqliteStore(self.path)
+        self._opened.callback(store.close)
+        return store
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def damage_record(self, run_id: str, seq: int) -> None:
+        where = "run = (SELECT run FROM runs WHERE run_id = ?) AND seq = ?"
+        self.write(f"UPDATE records SET body = '{{\"value\":2}}' WHERE {where}", (run_id, seq))  # noqa: S608
+
+    def delete_record(self, run_id: str, seq: int) -> None:
+        self.write("DELETE FROM records WHERE run = (SELECT run FROM runs WHERE run_id = ?) AND seq = ?", (run_id, seq))
+
+    def damage_run(self, run_id: str, **fields: Any) -> None:
+        for name, value in fields.items():
+            self.write(f"UPDATE runs SET {name} = ? WHERE run_id = ?", (value, run_id))  # noqa: S608
+
+    def damage_mail(self, mail_id: int, **fields: Any) -> None:
+        for name, value in fields.items():
+            self.write(f"UPDATE mailbox SET {name} = ? WHERE mail = ?", (value, mail_id))  # noqa: S608
+
+    def damage_blob(self, digest: bytes) -> None:
+        cut = "substr(stored, 1, length(stored) - 1)"
+        self.write(f"UPDATE blobs SET stored = CAST({cut} || x'3f' AS BLOB) WHERE digest = ?", (digest,))  # noqa: S608
+
+    def write(self, statement: str, arguments: tuple[Any, ...] = ()) -> None:
+        """Change the database behind the store's back."""
+        with foreign(self.path) as connection:
+            connection.execute(statement, arguments)
+            assert connection.changes() == 1
+
+
+@contextlib.contextmanager
+def foreign(path: Path) -> Iterator[apsw.Connection]:
+    """A plain connection of somebody else."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(10_000)
+        yield connection
+    finally:
+        connection.close()

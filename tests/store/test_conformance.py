@@ -1,0 +1,663 @@
+"""What every store guarantees, one test for each sentence of the port."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from perdure import clock
+from perdure.errors import (
+    CheckpointCorrupt,
+    CommitsLost,
+    DeliveriesExhausted,
+    InternalError,
+    LeaseLost,
+    RunHeld,
+    StoreError,
+    UnknownRun,
+)
+from perdure.records import Delivery, Ended, Kind, Repaired, RunState, WaitReason, read_body
+from perdure.store import blobs
+from perdure.store.lease import Park, read_park, write_park
+from perdure.store.protocol import Finding
+from tests.store.journals import (
+    PARDON,
+    TERMS,
+    claimed,
+    created,
+    ending,
+    held_run,
+    intent,
+    land,
+    large_step,
+    letter,
+    new_run,
+    outcome_of,
+    step,
+)
+
+if TYPE_CHECKING:
+    from perdure.records import Run
+    from perdure.store.protocol import Store
+    from tests.store.conftest import ManualClock
+    from tests.store.places import Place
+
+
+def parked_for_loss(run: Run) -> Run:
+    """The changes a noticed loss makes to an unfinished run."""
+    park = Park(code=CommitsLost.code, message="The store lost 3 acknowledged records.", hint="perdure repair")
+    return msgspec.structs.replace(run, state=RunState.WAITING, reason=WaitReason.PARKED, detail=write_park(park))
+
+
+class TestJoin:
+    def test_makes_this_process_known_to_others(self, store: Store, other: Store) -> None:
+        worker = store.join()
+        known = other.read_worker(worker.worker_id)
+        assert known is not None
+        assert (known.pid, known.host) == (os.getpid(), clock.host_name())
+
+    def test_once_is_enough(self, store: Store) -> None:
+        assert store.join() == store.join()
+
+    def test_gives_every_store_a_worker_of_its_own(self, store: Store, other: Store) -> None:
+        assert store.join().worker_id != other.join().worker_id
+
+    def test_unknown_worker_is_nobody(self, store: Store) -> None:
+        assert store.read_worker("nobody") is None
+
+
+class TestCreate:
+    def test_row_and_first_record_are_committed_when_it_returns(self, store: Store, other: Store) -> None:
+        run, first = new_run()
+        assert store.create_run(run, first) == run
+        assert other.read_run("run-1") == run
+        assert other.load_journal("run-1") == [first]
+
+    def test_known_id_returns_the_row_that_is_there_and_writes_nothing(self, store: Store, other: Store) -> None:
+        run = land(store, step(held_run(store)))
+        again = other.create_run(*new_run(name="another name", arguments=b"other arguments"))
+        assert again == run == store.read_run("run-1")
+        assert [record.kind for record in other.load_journal("run-1")] == [Kind.STARTED, Kind.DELIVERY, Kind.STEP]
+
+    def test_keeps_the_large_values_of_the_first_record(self, store: Store, other: Store) -> None:
+        digest, stored = blobs.pack(b"long " * 10_000)
+        store.create_run(*new_run(), [(digest, stored)])
+        assert other.load_blob(digest) == b"long " * 10_000
+
+
+class TestClaim:
+    def test_grows_the_epoch_and_counts_the_delivery_before_any_work(self, store: Store, other: Store) -> None:
+        before = created(store)
+        run = claimed(store)
+        assert (run.epoch, run.deliveries) == (before.epoch + 1, 1)
+        assert (run.state, run.holder) == (RunState.RUNNING, store.join().worker_id)
+        assert other.read_run("run-1") == run
+
+    def test_records_who_took_the_run(self, store: Store, other: Store) -> None:
+        held_run(store)
+        record = other.load_journal("run-1")[-1]
+        body: Delivery = read_body(record)
+        assert (record.kind, record.epoch) == (Kind.DELIVERY, 1)
+        assert (body.worker, body.pid, body.host) == (store.join().worker_id, os.getpid(), clock.host_name())
+        assert (body.delivery, body.before) == (1, "")
+
+    def test_every_claim_has_a_greater_epoch(self, store: Store) -> None:
+        created(store)
+        assert [claimed(store, terms=PARDON).epoch for _ in range(5)] == [1, 2, 3, 4, 5]
+
+    def test_live_holder_is_never_robbed(self, store: Store, other: Store, manual_clock: ManualClock) -> None:
+        run = held_run(store)
+        manual_clock.advance(TERMS.stall_seconds)
+        with pytest.raises(RunHeld) as refused:
+            claimed(other)
+        for part in (run.name, store.join().worker_id, f"pid {os.getpid()}", clock.host_name(), "120 s ago"):
+            assert part in refused.value.message
+        assert store.read_run("run-1") == run
+        assert store.holds("run-1", run.epoch)
+
+    def test_pardon_does_not_rob_a_live_holder(self, store: Store, other: Store) -> None:
+        held_run(store)
+        with pytest.raises(RunHeld):
+            claimed(other, terms=PARDON)
+
+    def test_beat_keeps_the_lease(self, store: Store, other: Store, manual_clock: ManualClock) -> None:
+        held_run(store)
+        manual_clock.advance(TERMS.stall_seconds)
+        store.beat(store.join().worker_id)
+        manual_clock.advance(TERMS.stall_seconds)
+        with pytest.raises(RunHeld):
+            claimed(other)
+
+    def test_is_a_sign_of_life(self, store: Store, other: Store, manual_clock: ManualClock) -> None:
+        store.join()
+        created(store)
+        manual_clock.advance(TERMS.stall_seconds * 10)
+        claimed(store)
+        with pytest.raises(RunHeld):
+            claimed(other)
+
+    def test_silent_holder_is_taken_over(self, store: Store, other: Store, manual_clock: ManualClock) -> None:
+        run = held_run(store)
+        manual_clock.advance(TERMS.stall_seconds + 1)
+        assert not other.is_running(run, stall_seconds=TERMS.stall_seconds)
+        taken = claimed(other)
+        assert (taken.epoch, taken.holder) == (run.epoch + 1, other.join().worker_id)
+        assert "no sign of life" in read_body(other.load_journal("run-1")[-1]).before
+        assert isinstance(outcome_of(store, step(run)), LeaseLost)
+
+    def test_closed_store_holds_nothing(self, store: Store, other: Store) -> None:
+        run = held_run(store)
+        assert other.is_running(run, stall_seconds=TERMS.stall_seconds)
+        store.close()
+        assert not other.is_running(run, stall_seconds=TERMS.stall_seconds)
+        assert claimed(other).epoch == run.epoch + 1
+        assert read_body(other.load_journal("run-1")[-1]).before == "its process died"
+
+    def test_own_run_can_be_claimed_again(self, store: Store) -> None:
+        run = held_run(store)
+        assert claimed(store).epoch == run.epoch + 1
+
+    @pytest.mark.parametrize("state", [RunState.COMPLETED, RunState.CANCELLED])
+    def test_finished_run_is_returned_as_it_is(self, store: Store, other: Store, state: RunState) -> None:
+        run = land(store, ending(held_run(store), state))
+        journal = store.load_journal("run-1")
+        assert claimed(other) == run == other.read_run("run-1")
+        assert other.load_journal("run-1") == journal
+
+    @pytest.mark.parametrize("state", [RunState.QUEUED, RunState.WAITING, RunState.FAILED])
+    def test_unfinished_run_runs_again(self, store: Store, other: Store, state: RunState) -> None:
+        run = land(store, ending(held_run(store), state, reason="", detail=""))
+        again = claimed(other)
+        assert (again.state, again.epoch) == (RunState.RUNNING, run.epoch + 1)
+
+    def test_three_deliveries_without_a_step_park_the_run(self, store: Store, place: Place) -> None:
+        created(store)
+        for delivery in (1, 2, 3):
+            worker = place.open()
+            assert claimed(worker).deliveries == delivery
+            worker.close()
+        with pytest.raises(DeliveriesExhausted, match="3 workers in a row"):
+            claimed(store)
+        run = store.read_run("run-1")
+        assert run is not None
+        assert (run.state, run.reason, run.holder) == (RunState.WAITING, WaitReason.PARKED, "")
+        assert read_park(run).code == DeliveriesExhausted.code
+        ended: Ended = read_body(store.load_journal("run-1")[-1])
+        assert (ended.state, ended.code) == (RunState.WAITING, DeliveriesExhausted.code)
+
+    def test_parked_run_stays_parked_and_unchanged(self, store: Store) -> None:
+        created(store)
+        for _ in range(3):
+            claimed(store)
+        for _ in range(2):
+            with pytest.raises(DeliveriesExhausted):
+                claimed(store)
+        assert [record.kind for record in store.load_journal("run-1")].count(Kind.ENDED) == 1
+
+    def test_parking_fences_the_holder_it_gave_up_on(
+        self, store: Store, other: Store, manual_clock: ManualClock
+    ) -> None:
+        created(store)
+        for _ in range(3):
+            run = claimed(store)
+        manual_clock.advance(TERMS.stall_seconds + 1)
+        with pytest.raises(DeliveriesExhausted):
+            claimed(other)
+        assert not store.holds("run-1", run.epoch)
+        assert isinstance(outcome_of(store, step(run)), LeaseLost)
+
+    def test_step_between_deliveries_resets_their_count(self, store: Store) -> None:
+        created(store)
+        for _ in range(4):
+            claimed(store)
+            run = claimed(store)
+            assert run.deliveries == 2
+            land(store, step(run))
+
+    def test_person_who_asks_by_name_pardons_a_parked_run(self, store: Store) -> None:
+        created(store)
+        for _ in range(3):
+            claimed(store)
+        with pytest.raises(DeliveriesExhausted):
+            claimed(store)
+        run = claimed(store, terms=PARDON)
+        assert (run.deliveries, run.state, run.detail) == (1, RunState.RUNNING, "")
+
+    def test_run_parked_for_lost_commits_waits_for_a_person(self, store: Store) -> None:
+        run = held_run(store)
+        parked = parked_for_loss(run)
+        changes = {name: getattr(parked, name) for name in ("state", "reason", "detail")}
+        land(store, step(run, **changes))
+        with pytest.raises(CommitsLost, match="lost 3"):
+            claimed(store)
+        assert claimed(store, terms=PARDON).state == RunState.RUNNING
+
+    def test_unknown_run_is_named(self, store: Store) -> None:
+        with pytest.raises(UnknownRun, match="run-9"):
+            claimed(store, "run-9")
+
+    def test_worker_claims_for_itself_alone(self, store: Store, other: Store) -> None:
+        created(store)
+        with pytest.raises(InternalError):
+            store.claim_run("run-1", other.join().worker_id, TERMS)
+
+
+class TestAppend:
+    def test_row_and_records_land_together(self, store: Store, other: Store) -> None:
+        one = step(held_run(store))
+        assert outcome_of(store, one) is None
+        assert other.read_run("run-1") == one.run
+        assert other.load_journal("run-1")[-1] == one.records[0]
+
+    def test_stale_epoch_writes_nothing(self, store: Store, place: Place) -> None:
+        stale = held_run(store)
+        posted = store.post(letter())
+        content = b"never " * 10_000
+        store.close()
+        other = place.open()
+        run = claimed(other)
+        late = msgspec.structs.replace(large_step(stale, content), taken=(posted.mail_id,))
+        (outcome,) = place.open().append_all([late], power=True)
+        assert isinstance(outcome, LeaseLost)
+        assert other.read_run("run-1") == run
+        assert len(other.load_journal("run-1")) == run.length
+        assert other.read_mail("run-1") == [posted]
+        with pytest.raises(CheckpointCorrupt, match="missing"):
+            other.load_blob(blobs.pack(content)[0])
+
+    def test_right_epoch_and_wrong_length_writes_nothing(self, store: Store) -> None:
+        before = held_run(store)
+        run = land(store, step(before))
+        assert isinstance(outcome_of(store, step(before, value="2")), LeaseLost)
+        assert isinstance(outcome_of(store, step(step(run).run)), LeaseLost)
+        assert store.read_run("run-1") == run
+        assert len(store.load_journal("run-1")) == run.length
+
+    def test_unknown_run_is_nobodys(self, store: Store) -> None:
+        run, _ = new_run("run-9")
+        assert isinstance(outcome_of(store, step(run)), LeaseLost)
+        assert store.read_run("run-9") is None
+
+    def test_refused_append_does_not_disturb_others_of_its_batch(self, store: Store) -> None:
+        one, two = held_run(store, "run-1"), held_run(store, "run-2")
+        stale = msgspec.structs.replace(one, epoch=one.epoch - 1)
+        outcomes = store.append_all([step(two), step(stale), step(one)], power=True)
+        assert [type(outcome) for outcome in outcomes] == [type(None), LeaseLost, type(None)]
+        assert store.read_run("run-2") == step(two).run
+        assert store.read_run("run-1") == step(one).run
+
+    def test_appends_of_one_run_land_in_their_order(self, store: Store) -> None:
+        first = step(held_run(store))
+        second = step(first.run, value="2")
+        run = land(store, first, second)
+        assert store.load_journal("run-1")[-2:] == [*first.records, *second.records]
+        assert store.read_run("run-1") == run
+
+    def test_nothing_lands_after_a_refused_append_of_the_same_run(self, store: Store) -> None:
+        run = held_run(store)
+        stale = step(msgspec.structs.replace(run, epoch=0))
+        outcomes = store.append_all([stale, step(stale.run)], power=True)
+        assert [type(outcome) for outcome in outcomes] == [LeaseLost, LeaseLost]
+        assert store.read_run("run-1") == run
+
+    def test_append_without_records_changes_the_row_alone(self, store: Store) -> None:
+        run = held_run(store)
+        one = step(run)
+        bare = msgspec.structs.replace(one, run=run, records=())
+        assert outcome_of(store, bare) is None
+        assert store.read_run("run-1") == run
+
+    def test_empty_batch_is_nothing(self, store: Store) -> None:
+        assert store.append_all([], power=True) == []
+
+    @pytest.mark.parametrize("power", [True, False])
+    def test_is_visible_to_others_whatever_its_durability(self, store: Store, other: Store, power: bool) -> None:
+        one = step(held_run(store))
+        assert store.append_all([one], power=power) == [None]
+        assert other.read_run("run-1") == one.run
+
+
+class TestHolds:
+    def test_newest_epoch_holds_and_older_ones_do_not(self, store: Store, other: Store) -> None:
+        created(store)
+        epochs = [claimed(store).epoch for _ in range(3)]
+        assert [other.holds("run-1", epoch) for epoch in epochs] == [False, False, True]
+
+    def test_unknown_run_is_held_by_nobody(self, store: Store) -> None:
+        assert not store.holds("run-9", 0)
+
+
+class TestRead:
+    def test_unknown_run_is_none(self, store: Store) -> None:
+        assert store.read_run("run-9") is None
+
+    def test_damaged_row_is_refused(self, store: Store, place: Place) -> None:
+        created(store)
+        place.damage_run("run-1", state="completed")
+        with pytest.raises(CheckpointCorrupt, match="name-of-run-1"):
+            store.read_run("run-1")
+        with pytest.raises(CheckpointCorrupt):
+            store.list_runs()
+        with pytest.raises(CheckpointCorrupt):
+            claimed(store)
+        with pytest.raises(CheckpointCorrupt):
+            store.create_run(*new_run())
+        with pytest.raises(CheckpointCorrupt):
+            store.load_journal("run-1")
+
+    def test_list_is_newest_first(self, store: Store) -> None:
+        for run_id, at in (("run-1", 10.0), ("run-2", 30.0), ("run-3", 20.0), ("run-4", 20.0)):
+            created(store, run_id, at=at)
+        assert [run.run_id for run in store.list_runs()] == ["run-2", "run-4", "run-3", "run-1"]
+        assert [run.run_id for run in store.list_runs(limit=2)] == ["run-2", "run-4"]
+
+    def test_list_is_narrowed_by_call_or_by_name(self, store: Store) -> None:
+        created(store, "run-1", agent="a", arguments=b"x", name="one")
+        created(store, "run-2", agent="a", arguments=b"y", name="two")
+        created(store, "run-3", agent="b", arguments=b"x", name="one", at=200.0)
+        assert [run.run_id for run in store.list_runs(agent="a", arguments=b"x")] == ["run-1"]
+        assert [run.run_id for run in store.list_runs(name="one")] == ["run-3", "run-1"]
+        assert store.list_runs(agent="c", arguments=b"x") == []
+
+
+class TestJournal:
+    def test_is_complete_and_in_order(self, store: Store) -> None:
+        run = held_run(store)
+        for _ in range(5):
+            run = land(store, step(run))
+        journal = store.load_journal("run-1")
+        assert [record.seq for record in journal] == list(range(run.length))
+        assert journal[-1].digest == run.head
+
+    def test_of_an_unknown_run_is_an_error(self, store: Store) -> None:
+        with pytest.raises(UnknownRun, match="run-9"):
+            store.load_journal("run-9")
+
+    @pytest.mark.parametrize("seq", [0, 1, 2, 3])
+    def test_damaged_record_is_named(self, store: Store, place: Place, seq: int) -> None:
+        run = land(store, step(held_run(store)))
+        land(store, step(run))
+        place.damage_record("run-1", seq)
+        with pytest.raises(CheckpointCorrupt, match=f"record {seq} is damaged"):
+            store.load_journal("run-1")
+
+    @pytest.mark.parametrize(("seq", "named"), [(0, "record 0 is missing"), (3, "ends after 3 records, 4 were")])
+    def test_missing_record_is_named(self, store: Store, place: Place, seq: int, named: str) -> None:
+        run = land(store, step(held_run(store)))
+        land(store, step(run))
+        place.delete_record("run-1", seq)
+        with pytest.raises(CheckpointCorrupt, match=named):
+            store.load_journal("run-1")
+
+
+class TestBlobs:
+    def test_come_back_as_they_went_in(self, store: Store, other: Store) -> None:
+        content = bytes(range(256)) * 1000
+        land(store, large_step(held_run(store), content))
+        assert other.load_blob(blobs.pack(content)[0]) == content
+
+    def test_same_content_is_kept_once_for_many_runs(self, store: Store) -> None:
+        content = b"page " * 10_000
+        for run_id in ("run-1", "run-2"):
+            land(store, large_step(held_run(store, run_id), content))
+        assert store.load_blob(blobs.pack(content)[0]) == content
+
+    def test_missing_is_named(self, store: Store) -> None:
+        with pytest.raises(CheckpointCorrupt, match="missing"):
+            store.load_blob(b"\1" * 32)
+
+    def test_damage_is_named(self, store: Store, place: Place) -> None:
+        content = b"page " * 10_000
+        land(store, large_step(held_run(store), content))
+        place.damage_blob(blobs.pack(content)[0])
+        with pytest.raises(CheckpointCorrupt, match="damaged"):
+            store.load_blob(blobs.pack(content)[0])
+
+    def test_damaged_value_is_mended_by_the_same_value_made_anew(self, store: Store, place: Place) -> None:
+        content = b"page " * 10_000
+        run = land(store, large_step(held_run(store), content))
+        place.damage_blob(blobs.pack(content)[0])
+        land(store, large_step(run, content))
+        assert store.load_blob(blobs.pack(content)[0]) == content
+
+
+class TestMail:
+    def test_is_committed_and_untaken_when_post_returns(self, store: Store, other: Store) -> None:
+        created(store)
+        posted = store.post(letter())
+        assert posted.taken == 0
+        assert other.read_mail("run-1") == [posted]
+
+    def test_is_read_oldest_first(self, store: Store, other: Store) -> None:
+        created(store)
+        bodies = [store.post(letter(body=f'"{n}"', at=300.0 - n)).body for n in range(5)]
+        assert [mail.body for mail in other.read_mail("run-1")] == bodies
+
+    def test_stays_with_its_run(self, store: Store) -> None:
+        created(store, "run-1")
+        created(store, "run-2")
+        store.post(letter("run-2"))
+        assert store.read_mail("run-1") == []
+        assert len(store.read_mail("run-2")) == 1
+
+    def test_for_an_unknown_run_is_refused(self, store: Store) -> None:
+        with pytest.raises(UnknownRun, match="run-9"):
+            store.post(letter("run-9"))
+        assert store.read_mail("run-9") == []
+
+    def test_can_be_posted_while_another_holds_the_run(self, store: Store, other: Store) -> None:
+        run = held_run(store)
+        posted = other.post(letter())
+        land(store, step(run, taken=(posted.mail_id,)))
+
+    def test_is_taken_with_the_append_that_consumes_it(self, store: Store, other: Store) -> None:
+        run = held_run(store)
+        kept, gone = store.post(letter(body='"kept"')), store.post(letter(body='"gone"'))
+        run = land(store, step(run, taken=(gone.mail_id,)))
+        assert [(mail.mail_id, mail.taken) for mail in other.read_mail("run-1")] == [
+            (kept.mail_id, 0),
+            (gone.mail_id, run.length),
+        ]
+
+    def test_is_taken_once(self, store: Store) -> None:
+        posted = (held_run(store), store.post(letter()))[1]
+        before = store.read_run("run-1")
+        assert before is not None
+        first = land(store, step(before, taken=(posted.mail_id,)))
+        land(store, step(first, taken=(posted.mail_id,)))
+        assert [mail.taken for mail in store.read_mail("run-1")] == [first.length]
+
+    def test_refused_append_takes_nothing(self, store: Store) -> None:
+        run = held_run(store)
+        posted = store.post(letter())
+        claimed(store)
+        assert isinstance(outcome_of(store, step(run, taken=(posted.mail_id,))), LeaseLost)
+        assert store.read_mail("run-1") == [posted]
+
+    def test_of_another_run_is_not_taken(self, store: Store) -> None:
+        run = held_run(store, "run-1")
+        created(store, "run-2")
+        posted = store.post(letter("run-2"))
+        land(store, step(run, taken=(posted.mail_id, 99)))
+        assert store.read_mail("run-2") == [posted]
+
+    @pytest.mark.parametrize("damage", [{"body": '{"outcome":"fail"}'}, {"taken": 2}, {"key": ".1"}])
+    def test_damaged_mail_is_refused(self, store: Store, place: Place, damage: dict[str, object]) -> None:
+        created(store)
+        posted = store.post(letter())
+        place.damage_mail(posted.mail_id, **damage)
+        with pytest.raises(CheckpointCorrupt, match=f"Mail {posted.mail_id}"):
+            store.read_mail("run-1")
+
+    def test_taken_mail_cannot_be_made_untaken_unnoticed(self, store: Store, place: Place) -> None:
+        run = held_run(store)
+        posted = store.post(letter())
+        land(store, step(run, taken=(posted.mail_id,)))
+        place.damage_mail(posted.mail_id, taken=0)
+        with pytest.raises(CheckpointCorrupt):
+            store.read_mail("run-1")
+
+
+class TestCheck:
+    def test_whole_store_is_each_of_its_runs(self, store: Store) -> None:
+        runs = [land(store, large_step(held_run(store, f"run-{n}"), b"page " * 10_000)) for n in range(3)]
+        store.post(letter("run-0"))
+        assert sorted(store.check(), key=lambda found: getattr(found, "run_id", "")) == runs
+
+    def test_store_can_be_used_while_walking(self, store: Store) -> None:
+        for n in range(3):
+            created(store, f"run-{n}")
+        for found in store.check():
+            assert not isinstance(found, Finding)
+            assert len(store.load_journal(found.run_id)) == 1
+
+    def test_names_every_damage_and_still_lists_what_is_whole(self, store: Store, place: Place) -> None:
+        content = b"page " * 10_000
+        for n in range(5):
+            run = held_run(store, f"run-{n}")
+            land(store, step(run) if n != 2 else large_step(run, content))
+        posted = store.post(letter("run-4"))
+        place.damage_record("run-0", 2)
+        place.damage_run("run-1", steps=7)
+        place.damage_blob(blobs.pack(content)[0])
+        place.damage_mail(posted.mail_id, body="{ }")
+        found = list(store.check())
+        findings = [item for item in found if isinstance(item, Finding)]
+        assert {item.run_id: item.trusted for item in findings if item.run_id} == {"run-0": 2, "run-1": 3, "run-2": 2}
+        assert any("mail" in item.where for item in findings)
+        assert sorted(item.run_id for item in found if not isinstance(item, Finding)) == ["run-3", "run-4"]
+
+    def test_changes_nothing(self, store: Store, place: Place) -> None:
+        run = land(store, step(held_run(store)))
+        place.damage_record("run-1", 1)
+        list(store.check())
+        assert store.read_run("run-1") == run
+
+
+class TestRepair:
+    def test_run_without_damage_is_left_as_it_is(self, store: Store) -> None:
+        run = land(store, ending(held_run(store)))
+        journal = store.load_journal("run-1")
+        assert store.repair_run("run-1") == 0
+        assert store.read_run("run-1") == run
+        assert store.load_journal("run-1") == journal
+
+    def test_keeps_the_trusted_prefix_and_sets_the_rest_aside(self, store: Store, place: Place) -> None:
+        run = held_run(store)
+        for _ in range(6):
+            run = land(store, step(run))
+        land(store, ending(run))
+        place.damage_record("run-1", 4)
+        assert store.repair_run("run-1") == 5
+        journal = store.load_journal("run-1")
+        assert [record.kind for record in journal] == [
+            Kind.STARTED,
+            Kind.DELIVERY,
+            Kind.STEP,
+            Kind.STEP,
+            Kind.REPAIRED,
+        ]
+        body: Repaired = read_body(journal[-1])
+        assert body.set_aside == 5
+        assert "record 4 is damaged" in body.why
+
+    def test_repaired_run_can_go_on_with_its_effects_in_doubt(self, store: Store, place: Place) -> None:
+        run = land(store, step(held_run(store)))
+        run = land(store, intent(run), step(intent(run).run))
+        land(store, ending(run))
+        place.damage_record("run-1", 3)
+        store.repair_run("run-1")
+        repaired = store.read_run("run-1")
+        assert repaired is not None
+        assert (repaired.state, repaired.steps, repaired.holder) == (RunState.QUEUED, 1, "")
+        assert repaired.suspects == 2  # three records were set aside, and an effect writes two
+        assert repaired.epoch > run.epoch
+        again = claimed(store)
+        land(store, step(again))
+        assert [found for found in store.check() if isinstance(found, Finding)] == []
+
+    def test_lost_row_is_rebuilt_from_the_journal(self, store: Store, place: Place) -> None:
+        run = land(store, step(held_run(store)))
+        land(store, ending(run))
+        place.damage_run("run-1", agent="somebody:else", epoch=2**62, length=2**62, durability="process")
+        assert store.repair_run("run-1") == 0
+        repaired = store.read_run("run-1")
+        assert repaired is not None
+        assert (repaired.agent, repaired.arguments) == (run.agent, run.arguments)
+        assert (repaired.steps, repaired.durability, repaired.created_at) == (1, "power", run.created_at)
+        assert repaired.suspects == 1
+        assert 1 < repaired.epoch < 10
+        assert len(store.load_journal("run-1")) == 5
+
+    def test_damaged_large_value_is_made_anew(self, store: Store, place: Place) -> None:
+        content = b"page " * 10_000
+        run = land(store, step(held_run(store)))
+        land(store, large_step(run, content))
+        land(store, ending(large_step(run, content).run))
+        place.damage_blob(blobs.pack(content)[0])
+        assert store.repair_run("run-1") == 2
+        again = claimed(store)
+        land(store, large_step(again, content))
+        assert store.load_blob(blobs.pack(content)[0]) == content
+
+    def test_doubts_of_an_earlier_loss_are_kept(self, store: Store) -> None:
+        run = held_run(store)
+        parked = parked_for_loss(run)
+        changes = {name: getattr(parked, name) for name in ("state", "reason", "detail")}
+        land(store, step(run, suspects=4, holder="", **changes))
+        assert store.repair_run("run-1") == 0
+        repaired = store.read_run("run-1")
+        assert repaired is not None
+        assert (repaired.suspects, repaired.state, repaired.detail) == (4, RunState.QUEUED, "")
+        assert claimed(store).state == RunState.RUNNING
+
+    def test_second_repair_finds_nothing_to_do(self, store: Store, place: Place) -> None:
+        land(store, ending(land(store, step(held_run(store)))))
+        place.damage_record("run-1", 2)
+        assert store.repair_run("run-1") == 2
+        run = store.read_run("run-1")
+        assert store.repair_run("run-1") == 0
+        assert store.read_run("run-1") == run
+
+    def test_live_holder_is_not_robbed(self, store: Store, other: Store, place: Place) -> None:
+        run = land(store, step(held_run(store)))
+        place.damage_record("run-1", 1)
+        with pytest.raises(RunHeld):
+            other.repair_run("run-1")
+        assert store.holds("run-1", run.epoch)
+
+    def test_run_without_a_first_record_cannot_be_repaired(self, store: Store, place: Place) -> None:
+        land(store, ending(held_run(store)))
+        place.damage_record("run-1", 0)
+        with pytest.raises(CheckpointCorrupt, match="even its arguments"):
+            store.repair_run("run-1")
+
+    def test_unknown_run_is_named(self, store: Store) -> None:
+        with pytest.raises(UnknownRun, match="run-9"):
+            store.repair_run("run-9")
+
+
+class TestClose:
+    def test_nothing_was_ever_lost_here(self, store: Store) -> None:
+        assert store.losses() == []
+
+    def test_twice_is_harmless(self, store: Store) -> None:
+        store.join()
+        store.close()
+        store.close()
+
+    def test_closed_store_answers_with_an_error(self, store: Store, other: Store) -> None:
+        run = held_run(store)
+        store.close()
+        with pytest.raises(StoreError):
+            store.read_run("run-1")
+        assert isinstance(outcome_of(store, step(run)), StoreError)
+        assert other.read_run("run-1") == run
+
+    def test_closed_worker_is_forgotten(self, store: Store, other: Store) -> None:
+        worker = store.join()
+        store.close()
+        assert other.read_worker(worker.worker_id) is None

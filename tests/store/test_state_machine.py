@@ -1,0 +1,250 @@
+"""Random histories, played on SQLite and on memory: every answer must be the same, for memory is the specification."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from perdure import clock
+from perdure.errors import PerdureError, Signal
+from perdure.records import Append, Run, RunState
+from perdure.store.memory import Shelf
+from perdure.store.protocol import Finding, Terms
+from tests.store.journals import ending, intent, large_step, letter, new_run, step
+from tests.store.places import MemoryPlace, SqlitePlace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perdure.store.protocol import Store
+
+WORKERS = 3
+RUN_IDS = ("run-1", "run-2", "run-3")
+STALL_SECONDS = 120.0
+CONTENT = b"a page of text " * 3000
+
+workers = st.integers(0, WORKERS - 1)
+run_ids = st.sampled_from(RUN_IDS)
+
+
+class Side:
+    """One implementation with its workers; ids of workers are counted, so that both sides hand out the same."""
+
+    def __init__(self, place: MemoryPlace | SqlitePlace) -> None:
+        self.place = place
+        self.stores: list[Store] = [place.open() for _ in range(WORKERS)]
+        self._tokens = itertools.count()
+
+    def token(self, length: int) -> str:
+        return f"w{next(self._tokens):0{length - 1}d}"
+
+    def reopen(self, worker: int) -> None:
+        self.stores[worker].close()
+        self.stores[worker] = self.place.open()
+
+
+class SqliteIsLikeMemory(RuleBasedStateMachine):
+    """Plays each operation on both sides and compares what comes back."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.patched = pytest.MonkeyPatch()
+        self.wall, self.boot = 1_000_000.0, 500.0
+        self.patched.setattr(clock, "wall_seconds", lambda: self.wall)
+        self.patched.setattr(clock, "boot_seconds", lambda: self.boot)
+        self.folder = Path(tempfile.mkdtemp(prefix="perdure-machine-"))
+        self.sqlite = Side(SqlitePlace(self.folder / "perdure.db"))
+        self.memory = Side(MemoryPlace())
+        self.believed: dict[tuple[int, str], Run] = {}
+        self.posted = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            for side in (self.sqlite, self.memory):
+                for store in side.stores:
+                    store.close()
+            self.patched.undo()
+            shutil.rmtree(self.folder)
+
+    def both(self, worker: int, verb: Callable[[Store], Any]) -> Any:
+        """What both sides answered, which must be the same."""
+        answers = [self._answer(side, worker, verb) for side in (self.sqlite, self.memory)]
+        assert answers[0] == answers[1]
+        return answers[1]
+
+    def _answer(self, side: Side, worker: int, verb: Callable[[Store], Any]) -> Any:
+        self.patched.setattr(clock, "new_token", side.token)
+        try:
+            return plain(verb(side.stores[worker]))
+        except (PerdureError, Signal) as error:
+            return described(error)
+
+    @rule(worker=workers, run_id=run_ids)
+    def create(self, worker: int, run_id: str) -> None:
+        run, first = new_run(run_id, at=self.wall)
+        self.both(worker, lambda store: store.create_run(run, first))
+
+    @rule(worker=workers, run_id=run_ids, deliveries=st.integers(1, 3), pardon=st.booleans())
+    def claim(self, worker: int, run_id: str, deliveries: int, pardon: bool) -> None:
+        terms = Terms(deliveries, STALL_SECONDS, pardon)
+        claimed = self.both(worker, lambda store: store.claim_run(run_id, store.join().worker_id, terms))
+        if isinstance(claimed, Run):
+            self.believed[worker, run_id] = claimed
+
+    @rule(worker=workers, data=st.data(), power=st.booleans())
+    def append(self, worker: int, data: st.DataObject, power: bool) -> None:
+        """Whatever this worker believes to hold, stale or not, also twice in one batch."""
+        mine = [run_id for holder, run_id in self.believed if holder == worker]
+        if not mine:
+            return
+        batch: list[Append] = []
+        for run_id in data.draw(st.lists(st.sampled_from(mine), min_size=1, max_size=4)):
+            one = data.draw(st.sampled_from(KINDS))(self.believed[worker, run_id])
+            taken = tuple(data.draw(st.lists(st.integers(1, self.posted + 1), max_size=2)))
+            batch.append(msgspec.structs.replace(one, taken=taken))
+            if data.draw(st.booleans()):
+                self.believed[worker, run_id] = one.run
+        self.both(worker, lambda store: store.append_all(batch, power=power))
+
+    @rule(worker=workers, run_id=run_ids)
+    def read_again(self, worker: int, run_id: str) -> None:
+        """A worker learns where a run stands; unless it claims, its next append may be anybody's."""
+        run = self.both(worker, lambda store: store.read_run(run_id))
+        if run is not None:
+            self.believed[worker, run_id] = run
+
+    @rule(worker=workers, run_id=run_ids, body=st.text(max_size=5))
+    def post(self, worker: int, run_id: str, body: str) -> None:
+        mail = letter(run_id, body=body, at=self.wall)
+        self.posted += not isinstance(self.both(worker, lambda store: store.post(mail)), dict)
+
+    @rule(worker=workers)
+    def beat(self, worker: int) -> None:
+        self.both(worker, lambda store: store.beat(store.join().worker_id))
+
+    @rule(seconds=st.sampled_from([1.0, STALL_SECONDS, STALL_SECONDS + 1]))
+    def wait(self, seconds: float) -> None:
+        self.wall += seconds
+        self.boot += seconds
+
+    @rule(seconds=st.sampled_from([-100_000.0, 100_000.0]))
+    def jump(self, seconds: float) -> None:
+        """The wall clock is set; no lease may care."""
+        self.wall += seconds
+
+    @rule(worker=workers)
+    def reopen(self, worker: int) -> None:
+        """A worker leaves and another comes; the last to leave moves the log into the database."""
+        for side in (self.sqlite, self.memory):
+            side.reopen(worker)
+        self.believed = {key: run for key, run in self.believed.items() if key[0] != worker}
+
+    @rule()
+    def reopen_all(self) -> None:
+        for side in (self.sqlite, self.memory):
+            for store in side.stores:
+                store.close()
+            side.stores = [side.place.open() for _ in range(WORKERS)]
+        self.believed.clear()
+
+    @precondition(lambda self: bool(self.memory.place.shelf.runs))
+    @rule(worker=workers, data=st.data())
+    def damage_and_repair(self, worker: int, data: st.DataObject) -> None:
+        shelf: Shelf = self.memory.place.shelf  # type: ignore[union-attr]
+        run_id = data.draw(st.sampled_from(sorted(shelf.runs)))
+        seq = data.draw(st.integers(0, len(shelf.journals[run_id]) - 1))
+        if shelf.journals[run_id][seq].body == '{"value":2}':
+            return
+        for side in (self.sqlite, self.memory):
+            side.place.damage_record(run_id, seq)
+        self.both(worker, lambda store: sorted(map(named, store.check())))
+        self.both(worker, lambda store: store.load_journal(run_id))
+        self.both(worker, lambda store: store.repair_run(run_id))
+
+    @rule(worker=workers, run_id=run_ids)
+    def repair(self, worker: int, run_id: str) -> None:
+        self.both(worker, lambda store: store.repair_run(run_id))
+
+    @rule(worker=workers, run_id=run_ids, epoch=st.integers(0, 5))
+    def look(self, worker: int, run_id: str, epoch: int) -> None:
+        run = self.both(worker, lambda store: store.read_run(run_id))
+        self.both(worker, lambda store: store.holds(run_id, epoch))
+        self.both(worker, lambda store: store.load_blob(large_step(new_run()[0], CONTENT).blobs[0][0]))
+        if isinstance(run, Run):
+            self.both(worker, lambda store: store.is_running(run, stall_seconds=STALL_SECONDS))
+            self.both(worker, lambda store: store.list_runs(name=run.name, limit=2))
+            self.both(worker, lambda store: store.list_runs(agent=run.agent, arguments=run.arguments))
+            self.both(worker, lambda store: store.read_worker(run.holder))
+
+    @invariant()
+    def everything_kept_is_the_same(self) -> None:
+        if hasattr(self, "folder"):
+            self.both(0, lambda store: store.list_runs())
+            self.both(0, lambda store: store.losses())
+            self.both(0, lambda store: [attempted(store.load_journal, run_id) for run_id in RUN_IDS])
+            self.both(0, lambda store: [attempted(store.read_mail, run_id) for run_id in RUN_IDS])
+
+
+def failed(run: Run) -> Append:
+    return ending(run, RunState.FAILED)
+
+
+def cancelled(run: Run) -> Append:
+    return ending(run, RunState.CANCELLED)
+
+
+def large(run: Run) -> Append:
+    return large_step(run, CONTENT)
+
+
+def rejected(run: Run) -> Append:
+    """What a holder of an earlier epoch would write."""
+    return step(msgspec.structs.replace(run, epoch=run.epoch - 1))
+
+
+KINDS = (step, step, step, intent, large, failed, ending, cancelled, rejected)
+
+
+def attempted(read: Callable[[str], Any], run_id: str) -> Any:
+    try:
+        return read(run_id)
+    except PerdureError as error:
+        return error
+
+
+def plain(answer: Any) -> Any:
+    """An answer without what belongs to one implementation: inodes, and errors as what they say."""
+    if isinstance(answer, list):
+        return [plain(item) for item in answer]
+    if isinstance(answer, BaseException):
+        return described(answer)
+    if type(answer).__name__ == "Worker":
+        return msgspec.structs.replace(answer, lock_inode=0)
+    return answer
+
+
+def described(error: BaseException) -> dict[str, str]:
+    message = str(error)
+    return {
+        "error": type(error).__name__,
+        "message": message.partition(" in ")[0] if "There is no run" in message else message,
+    }
+
+
+def named(found: Finding | Run) -> str:
+    return f"{found.where}: {found.what}" if isinstance(found, Finding) else f"{found.run_id} is whole"
+
+
+SqliteIsLikeMemory.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestSqliteIsLikeMemory = SqliteIsLikeMemory.TestCase
