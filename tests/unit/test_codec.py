@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
+import inspect
 import json
 import os
 import pathlib
@@ -159,6 +161,7 @@ class Journey(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
     hops: list[Hop]
     traveller_name: str = pydantic.Field(alias="travellerName")
+    colour: Colour = Colour.BLUE
     seat: str = pydantic.Field(default="1A", validation_alias=pydantic.AliasChoices("place", "seat"))
 
     @pydantic.computed_field  # type: ignore[prop-decorator]
@@ -277,7 +280,7 @@ def test_the_layout_on_disk_does_not_change(value: object, written: bytes) -> No
     ("value", "annotation"),
     [
         (Flight("LH1", 12.5, NOON, ["FRA"]), Flight),
-        (Flight("LH1", 12.5), Optional[Flight]),
+        (Flight("LH1", 12.5), Optional[Flight]),  # noqa: UP045  The old spelling is another type.
         (None, Flight | None),
         ([Flight("LH1", 12.5)], list[Flight]),
         ((Flight("LH1", 1.0), 3), tuple[Flight, int]),
@@ -301,7 +304,7 @@ def test_the_layout_on_disk_does_not_change(value: object, written: bytes) -> No
         (Hop(to="Rome", at=NOON, colour=Colour.BLUE), Hop),
         (Hop(to="Rome", at=NOON), Hop | None),
         ([Hop(to="Rome", at=NOON)], list[Hop]),
-        (Journey(hops=[Hop(to="Rome", at=NOON)], travellerName="Ada", place="2B"), Journey),
+        (Journey(hops=[Hop(to="Rome", at=NOON)], travellerName="Ada", place="2B"), Journey),  # type: ignore[call-arg]
         (Loose(known=1, more={"a": (1, 2)}), Loose),  # type: ignore[call-arg]
         (Names(["a", "b"]), Names),
         (Colour.RED, Colour),
@@ -353,7 +356,7 @@ def test_values_come_back_through_their_annotation(value: object, annotation: ob
         ("green", Colour | str),
         (Trip([Flight("LH1", 1.0), Hotel("Adlon", 2)]), Trip),
         ([Stop("Rome")], Annotated[list[Stop | Hotel], "stops"]),
-        ({"a": 1}, Union[int, str, dict[str, int]]),
+        ({"a": 1}, Union[int, str, dict[str, int]]),  # noqa: UP007  As above.
     ],
 )
 def test_unions_come_back_as_the_member_that_went_in(value: object, annotation: object) -> None:
@@ -363,7 +366,8 @@ def test_unions_come_back_as_the_member_that_went_in(value: object, annotation: 
 
 
 @pytest.mark.parametrize(
-    "annotation", [T, HasName, Plain, Callable[[], int], NoReturn, Iterable, "Forward", list["Forward"], list[HasName]]
+    "annotation",
+    [T, HasName, Plain, Callable[[], int], NoReturn, Iterable, "Any", list["HasName"], list[HasName], [int]],
 )
 def test_plain_data_comes_back_whatever_the_annotation_fails_to_say(annotation: object) -> None:
     assert seal_faithfully([1, {"a": (2,)}], annotation)[1] == [1, {"a": (2,)}]
@@ -397,10 +401,10 @@ def cyclic_list() -> list[object]:
     return inner
 
 
-def nested_list(depth: int) -> object:
+def nested(depth: int, kind: Callable[[Any], object] = list) -> object:
     value: object = 1
     for _ in range(depth):
-        value = [value]
+        value = kind([value])
     return value
 
 
@@ -449,8 +453,8 @@ def half_built() -> Flight:
         (OrderedDict(a=1), "result is a collections.OrderedDict"),
         (ValueError("x"), "result is a ValueError"),
         (type("Text", (str,), {"__module__": "numpy"})("x"), "result is a numpy.Text"),
-        ({"a": cyclic_list()}, "result.a contains itself"),
-        (nested_list(201), "result[0][0][0][0][0][0][0][0]… nests deeper than 200 levels"),
+        ({"a": cyclic_list()}, "result.a[0] contains itself"),
+        (nested(101), "result[0][0][0][0][0][0][0][0]… nests deeper than 100 levels"),
         ({Stop("Rome"): 1}, "result has a key that is a test_codec.Stop"),
         ({Colour.RED: 1, "red": 2}, "result has two keys that would be stored as one"),
         ({"a": pydantic.SecretStr("x")}, "result.a is a pydantic.types.SecretStr"),
@@ -467,7 +471,7 @@ def test_what_cannot_be_stored_is_refused_with_its_path(
 
 
 def test_a_field_that_was_never_set_is_refused() -> None:
-    with pytest.raises(UnstorableValue, match="with a field that was never set .*number"):
+    with pytest.raises(UnstorableValue, match=r"with a field that was never set .*number"):
         seal(half_built())
 
 
@@ -476,21 +480,25 @@ def test_an_open_socket_is_refused() -> None:
         seal({"s": connection})
 
 
-def test_200_levels_are_stored() -> None:
-    value = nested_list(200)
+@pytest.mark.parametrize("kind", [list, tuple, frozenset])
+def test_100_levels_are_stored(kind: Callable[[Any], object]) -> None:
+    value = nested(100, kind)
     assert seal_faithfully(value)[1] == value
 
 
-def test_a_value_that_nests_too_deeply_for_the_stack_is_refused() -> None:
-    def sink(levels: int) -> object:
-        return sink(levels - 1) if levels else seal_faithfully(nested_list(190))
+@pytest.mark.parametrize("kind", [list, tuple, frozenset, lambda items: {"inner": items[0]}])
+def test_a_value_that_nests_too_deeply_for_the_stack_is_refused(kind: Callable[[Any], object]) -> None:
+    value = nested(60, kind)
 
-    depth = len(__import__("inspect").stack())
-    for levels in range(sys.getrecursionlimit() - depth - 700, sys.getrecursionlimit() - depth - 20, 10):
+    def sink(levels: int) -> object:
+        return sink(levels - 1) if levels else seal_faithfully(value)
+
+    room = sys.getrecursionlimit() - len(inspect.stack(0))
+    for levels in range(room - 350, room - 20):
         try:
             sink(levels)
         except UnstorableValue as error:
-            assert "nests" in str(error)  # noqa: PT017
+            assert str(error) == "result nests too deeply for the stack that is left"  # noqa: PT017
         except RecursionError:
             pytest.fail("a RecursionError escaped")
 
@@ -536,6 +544,13 @@ def test_a_value_above_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         ),
         ("2024-05-01", date, "result does not fit its annotation: Expected `date`, got `str`", "annotation"),
         (None, str, "result does not fit its annotation: Expected `str`, got `null`", "annotation"),
+        (3, list[Flight | Hotel], "result does not fit its annotation: Expected list, got int", "annotation"),
+        (
+            Loose(known=1, best=Hotel("A", 1)),  # type: ignore[call-arg]
+            Loose,
+            "result.best is a Hotel and would come back as a dict",
+            "names Hotel",
+        ),
         (3, Flight | Hotel, "result does not fit its annotation: Expected one of Flight, Hotel, got int", "annotation"),
     ],
 )
@@ -555,7 +570,7 @@ def test_a_subclass_does_not_come_back_as_its_parent() -> None:
     class Charter(Hotel):
         pass
 
-    with pytest.raises(UnstorableValue, match="Charter and would come back as a .*Hotel"):
+    with pytest.raises(UnstorableValue, match=r"Charter and would come back as a .*Hotel"):
         seal_faithfully(Charter("A", 1), Hotel)
 
 
@@ -582,9 +597,8 @@ def test_a_class_that_refuses_its_own_content_is_reported_in_one_line() -> None:
 
     with pytest.raises(ValueError, match="KeyError: 1"):
         unseal(b'{"number":1}', Fragile)
-    with pytest.raises(ValueError, match="^1 validation error") as caught:
-        unseal(b'{"to":1}', Hop | None)
-    assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match=r"^to: Input should be a valid string; at: Field required$"):
+        unseal(b'{"to":1}', Hop)
 
 
 HOSTILE = [
@@ -597,7 +611,8 @@ HOSTILE = [
     b'{"a":1} trailing',
     b"[" * 100_000 + b"]" * 100_000,
     b'{"$tuple":[' * 20_000 + b"]}" * 20_000,
-    b'[{"$dict":[[1,' * 300 + b"1" + b"]]}]" * 300 + b"x",
+    b'{"$tuple":[' * 300 + b"]}" * 300,
+    b'{"a":{"$dict":[[1,' * 400 + b"1" + b"]]}}" * 400,
     b'{"$import":"os"}',
     b'{"$class":"os.system"}',
     b'{"$":1}',
@@ -611,6 +626,7 @@ HOSTILE = [
     b'{"$dict":[[[1],2]]}',
     b'{"$dict":[[{"a":1},2]]}',
     b'{"$bytes":"not base64!"}',
+    b'{"$bytes":"aGk=!"}',
     b'{"$bytes":[1]}',
     b'{"$datetime":"yesterday"}',
     b'{"$date":5}',
@@ -631,7 +647,7 @@ HOSTILE = [
 @pytest.mark.parametrize("data", HOSTILE, ids=lambda data: str(data[:30]))
 def test_hostile_data_is_refused_with_a_value_error(data: bytes) -> None:
     for annotation in (Any, Flight, Flight | Hotel, Node, Hop, list[Path], int):
-        with pytest.raises(ValueError, match="."):
+        with pytest.raises(ValueError, match=r"."):
             unseal(data, annotation)
 
 
@@ -652,26 +668,34 @@ json_like: st.SearchStrategy[Any] = st.recursive(
 
 @given(json_like, st.sampled_from([Any, Flight | Hotel, Hop, Node, set[int], dict[str, Any], int, Decimal, Path]))
 def test_any_json_is_read_or_refused_with_a_value_error(value: object, annotation: object) -> None:
-    try:
+    with contextlib.suppress(ValueError):
         unseal(json.dumps(value), annotation)
-    except ValueError:
-        pass
 
 
-def test_stored_data_imports_and_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for data in HOSTILE:
-        with pytest.raises(ValueError, match="."):
-            unseal(data)
-    monkeypatch.setattr("builtins.__import__", lambda *_: pytest.fail("imported something"))
-    monkeypatch.setattr("importlib.import_module", lambda *_: pytest.fail("imported something"))
-    for data in HOSTILE:
-        try:
-            unseal(data)
-        except ValueError:
-            continue
-    source = "".join(path.read_text() for path in pathlib.Path(codec.__file__).parent.glob("*.py"))
-    for word in ("import pickle", "import marshal", "import_module", "__import__", "eval(", "exec("):
-        assert word not in source
+def test_stored_data_imports_opens_and_runs_nothing() -> None:
+    script = (
+        "import sys, perdure.codec\n"
+        "seen = []\n"
+        "sys.addaudithook(lambda event, _: seen.append(event))\n"
+        f"for data in {HOSTILE!r}:\n"
+        "    try: perdure.codec.unseal(data)\n"
+        "    except ValueError: pass\n"
+        "print(sorted(set(seen)))\n"
+    )
+    assert in_a_new_process(script) == "[]\n"
+
+
+def in_a_new_process(script: str, **environment: str) -> str:
+    source = str(pathlib.Path(codec.__file__).parents[2])
+    finished = subprocess.run(
+        [sys.executable],
+        input=script,
+        env=os.environ | {"PYTHONPATH": source} | environment,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return finished.stdout
 
 
 def test_a_tag_spelt_with_an_escape_stays_plain_data() -> None:
@@ -686,18 +710,7 @@ def test_sets_are_written_alike_whatever_the_hash_seed() -> None:
         "keys = {key: 1 for key in {('a', 1), ('b', 2), ('c', 3)}}\n"
         "print(seal(value), seal(mixed), digest_arguments({'a': mixed, 'b': {'x', 'y'}, 'c': keys}).hex())\n"
     )
-    source = str(pathlib.Path(codec.__file__).parents[2])
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": source},
-            capture_output=True,
-            check=True,
-            text=True,
-        ).stdout
-        for seed in ("0", "1", "2", "3")
-    }
-    assert len(printed) == 1
+    assert len({in_a_new_process(script, PYTHONHASHSEED=seed) for seed in "0123"}) == 1
 
 
 def test_arguments_come_back_each_by_its_own_annotation() -> None:
@@ -708,8 +721,9 @@ def test_arguments_come_back_each_by_its_own_annotation() -> None:
 
 
 def test_an_argument_that_does_not_fit_its_annotation_comes_back_as_plain_data() -> None:
-    data = seal_arguments({"path": "a/b", "count": 1})
-    assert unseal_arguments(data, {"path": Path, "count": int}) == {"path": "a/b", "count": 1}
+    data = seal_arguments({"path": "a/b", "count": "one", "at": (1, 2)})
+    plain = {"path": "a/b", "count": "one", "at": (1, 2)}
+    assert unseal_arguments(data, {"path": Path, "count": int, "at": datetime}) == plain
 
 
 def test_damaged_arguments_are_refused() -> None:
@@ -784,7 +798,7 @@ class Broken:
     def __repr__(self) -> str:
         raise RuntimeError
 
-    __len__ = __iter__ = __repr__  # type: ignore[assignment]
+    __len__ = __iter__ = __repr__
 
 
 @given(values)
@@ -818,7 +832,7 @@ def test_a_description_shows_what_it_can_and_never_raises(
 
 def test_values_of_a_running_loop_are_refused_by_name() -> None:
     async def main() -> None:
-        with pytest.raises(UnstorableValue, match="result is an? _?asyncio.*Future|result is an? .*Future"):
+        with pytest.raises(UnstorableValue, match=r"result is an? .*Future"):
             seal(asyncio.get_running_loop().create_future())
 
     asyncio.run(main())

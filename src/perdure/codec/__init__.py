@@ -78,18 +78,11 @@ def seal_faithfully(value: object, annotation: object = Any, *, what: str = "res
     data = seal(value, what=what)
     try:
         returned = unseal(data, annotation)
-    except ValueError as error:
-        reason, _, path = str(error).partition(" - at `$")
-        raise UnstorableValue(
-            f"{what}{path.rstrip('`')} does not fit its annotation: {reason}",
-            hint="correct the annotation, or return what it says",
-        ) from error
-    try:
         require_same(value, returned)
     except Refused as refused:
         raise refused.as_error(what) from None
-    except RecursionError as error:
-        raise _too_deep_for_the_stack().as_error(what) from error
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(error, what) from error
     return data, returned
 
 
@@ -151,6 +144,16 @@ def _unencodable(value: object, what: str, of: str) -> UnstorableValue:
     except RecursionError:
         pass
     return _too_deep_for_the_stack().as_error(what, of=of)
+
+
+def _unreadable(error: Exception, what: str) -> UnstorableValue:
+    if isinstance(error, RecursionError) or isinstance(error.__cause__, RecursionError):
+        return _too_deep_for_the_stack().as_error(what)
+    reason, _, path = str(error).partition(" - at `$")
+    return UnstorableValue(
+        f"{what}{path.rstrip('`')} does not fit its annotation: {reason}",
+        hint="correct the annotation, or return what it says",
+    )
 
 
 def _too_deep_for_the_stack() -> Refused:

@@ -81,7 +81,7 @@ class PrefixCache:
 
     def __init__(self, *, limit_bytes: int = CACHE_BYTES) -> None:
         self._limit_bytes = limit_bytes
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._prefixes: OrderedDict[ArgumentKey, tuple[bytes, HashState]] = OrderedDict()
         self._lock = Lock()
 
@@ -94,19 +94,19 @@ class PrefixCache:
         return state.copy(), start + len(prefix)
 
     def remember(self, key: ArgumentKey, prefix: bytes, state: HashState) -> None:
-        """Keep this prefix, and of the others those used last, as far as the bound allows."""
+        """Keep this prefix, and of the others the latest, as far as the bound allows."""
         with self._lock:
             self._forget(key)
             if len(prefix) > self._limit_bytes:
                 return
-            self._prefixes[key] = (prefix, state.copy())
-            self._held_bytes += len(prefix)
-            while self._held_bytes > self._limit_bytes:
+            self._prefixes[key] = (prefix, state)
+            self.held_bytes += len(prefix)
+            while self.held_bytes > self._limit_bytes:
                 self._forget(next(iter(self._prefixes)))
 
     def _forget(self, key: ArgumentKey) -> None:
         prefix, _ = self._prefixes.pop(key, (b"", None))
-        self._held_bytes -= len(prefix)
+        self.held_bytes -= len(prefix)
 
 
 def _content(value: object) -> bytes:

@@ -44,7 +44,8 @@ def load(value: Any, annotation: Any) -> Any:
     try:
         return _load(value, annotation)
     except msgspec.ValidationError as error:
-        raise ValueError(_in_one_line(str(error).replace("`$.value", "`$", 1))) from error
+        reason = str(error).removesuffix(" - at `$.value`").replace("`$.value", "`$", 1)
+        raise ValueError(_in_one_line(reason)) from error
     except ValueError as error:
         raise ValueError(_in_one_line(error)) from error
     except Exception as error:  # A class of the user's may raise anything while it is built.
@@ -96,6 +97,8 @@ def _load_unknown(kind: Any, value: Any) -> Any:
 
 def _load_by_parts(value: Any, annotation: Any) -> Any:
     origin, arguments = get_origin(annotation) or annotation, get_args(annotation)
+    if not isinstance(origin, Hashable):
+        return value  # Python takes any expression for an annotation, even `-> [int]`.
     if origin is Union or origin is types.UnionType:
         return _load_union(value, arguments)
     if origin in _WRAPPERS:
@@ -103,7 +106,7 @@ def _load_by_parts(value: Any, annotation: Any) -> Any:
     if alias := getattr(origin, "__supertype__", None) or _aliased(origin):
         return _load(value, alias)
     if is_pydantic(origin):
-        return value if isinstance(value, origin) else origin.model_validate(value, strict=False)
+        return _load_pydantic(value, origin)
     if typing.is_typeddict(origin):
         return _load_typed_dict(value, origin)
     if isinstance(origin, type) and (shape := shape_of(origin)):
@@ -136,6 +139,15 @@ def _load_typed_dict(value: Any, kind: Any) -> dict[str, Any]:
         raise ValueError(f"{_name_of(kind)} lacks {', '.join(missing)}")
     hints = _hints_of(kind)
     return {key: _load(item, hints.get(key, Any)) for key, item in value.items()}
+
+
+def _load_pydantic(value: Any, kind: Any) -> Any:
+    """Not in strict mode, even for a strict model: an Enum inside it arrives as its value."""
+    try:
+        return value if isinstance(value, kind) else kind.model_validate(value, strict=False)
+    except ValueError as error:
+        faults = error.errors() if hasattr(error, "errors") else []
+        raise ValueError("; ".join(f"{_dotted(fault['loc'])}: {fault['msg']}" for fault in faults) or error) from error
 
 
 def _load_instance(value: Any, kind: type, shape: Shape) -> Any:
@@ -196,6 +208,10 @@ def _aliased(annotation: Any) -> Any:
 
 def _name_of(annotation: Any) -> str:
     return str(getattr(annotation, "__name__", annotation))
+
+
+def _dotted(location: tuple[object, ...]) -> str:
+    return ".".join(map(str, location))
 
 
 def _in_one_line(error: object) -> str:

@@ -12,6 +12,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite, isnan
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from types import CoroutineType
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,7 +21,9 @@ import msgspec
 from perdure.codec.refusal import Refused, a_kind, member
 from perdure.codec.shapes import Shape, parts_of, shape_of
 
-MAX_DEPTH: Final = 200
+MAX_DEPTH: Final = 100
+"""Far below what the stack allows, so that what could be written can be read wherever it is asked for."""
+
 MAX_DECIMAL_EXPONENT: Final = 10_000
 """Twelve characters can name a Decimal whose integer fills the memory; nothing reads such a number back."""
 
@@ -64,18 +67,21 @@ def _flatten(value: object, depth: int, plain: Types) -> object:
     shape = shape_of(kind)
     if shape is not None:
         return _write_instance(value, shape, depth, plain)
-    if kind.__name__ == "coroutine":
+    if kind is CoroutineType:
         raise Refused("is a coroutine", "await it, and return what it gives")
     raise Refused(f"is {a_kind(value)}")
 
 
 def _write_dict(value: dict[Any, Any], depth: int, plain: Types) -> object:
     _refuse_too_deep(value, depth)
+    if str not in plain:
+        return _write_pairs(value, depth, plain)
     written = {}
     for key, item in value.items():
-        if type(key) not in plain or type(key) is not str:
+        if type(key) is not str:
             return _write_pairs(value, depth, plain)
-        if type(item) in plain:
+        kind = type(item)
+        if kind in plain or (kind is float and isfinite(item)):
             written[key] = item
             continue
         try:
@@ -102,10 +108,12 @@ def _write_pairs(value: dict[Any, Any], depth: int, plain: Types) -> object:
 
 
 def _write_list(value: list[Any], depth: int, plain: Types) -> list[object]:
+    _refuse_too_deep(value, depth)
     return value if plain.issuperset(map(type, value)) else _flattened_items(value, depth, plain)
 
 
 def _write_tuple(value: tuple[object, ...], depth: int, plain: Types) -> object:
+    _refuse_too_deep(value, depth)
     return {"$tuple": _flattened_items(value, depth, plain)}
 
 
@@ -184,7 +192,6 @@ def _fields(value: object, shape: Shape) -> list[tuple[str, str, object]]:
 
 
 def _flattened_items(value: list[object] | tuple[object, ...], depth: int, plain: Types) -> list[object]:
-    _refuse_too_deep(value, depth)
     items: list[object] = []
     for index, item in enumerate(value):
         try:

@@ -50,7 +50,7 @@ class Refused(Exception):
         if what.startswith("argument"):
             return self.hint or "pass plain data, and open clients and files inside the call"
         if self._class_name and not self._parts:
-            return f"return plain data, or annotate it: -> {self._class_name}"
+            return f"return plain data, or annotate it: -> {self._class_name}, imported outside TYPE_CHECKING"
         if self._class_name:
             return f"return plain data, or annotate the return type so that it names {self._class_name}"
         return self.hint or "return plain data, or annotate the return type"
