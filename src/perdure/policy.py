@@ -58,10 +58,15 @@ class Retry(Struct, frozen=True, kw_only=True):
                 f"{self!r}: delays must not be negative, factor at least 1, jitter between 0 and 1.",
                 hint="Retry(attempts=3, delay_seconds=0.5, factor=2, jitter=0.1)",
             )
-        if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in self.on):
+        if not are_exceptions(self.on):
             raise UsageError(
                 f"Retry(on={self.on!r}): only exception classes can be listed.", hint="Retry(on=(OSError,))"
             )
+
+
+def are_exceptions(kinds: object) -> bool:
+    """Whether this is a tuple of exception classes."""
+    return isinstance(kinds, tuple) and all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds)
 
 
 ONCE: Final = Retry(attempts=1)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from perdure.records import Attempt, Done, Doubt, Ended, Intended, Kind, Record, Settled, Started, read_body
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 class Call(Struct, frozen=True, gc=False):
@@ -57,7 +57,7 @@ class Diverged(Struct, frozen=True):
     """The journal holds another call at this place."""
 
     recorded: str
-    called: str
+    kind: Literal["step", "effect"]
 
 
 Decision = Fresh | Replayed | Verdicted | InDoubt | Diverged
@@ -146,6 +146,7 @@ class Journal:
         self.first: Record | None = None
         self.seconds = 0.0
         self._last_index: dict[str, int] = {}
+        self._strands: dict[str, dict[str, tuple[int, str]]] = {}
         for record in records:
             self.absorb(record)
 
@@ -181,18 +182,35 @@ class Journal:
         """The calls with a recorded completion, oldest first."""
         return ((key, entry) for key, entry in self.entries.items() if entry.is_done)
 
-    def reaches_beyond(self, scope: str, index: int) -> bool:
-        """Whether a call of this scope at this index or later is recorded."""
-        return self._last_index.get(scope, -1) >= index
+    def beyond(self, scope: str, index: int, spawned: Mapping[str, int]) -> Entry | None:
+        """A call recorded in this scope, or in a strand it started, that lies beyond so many calls and strands."""
+        if self._last_index.get(scope, -1) >= index:
+            return self.entries.get(f"{scope}.{index}") or self.entries[f"{scope}.{self._last_index[scope]}"]
+        for name, (occurrence, key) in self._strands.get(scope, {}).items():
+            if occurrence >= spawned.get(name, 0):
+                return self.entries[key]
+        return None
 
     def _entry(self, record: Record, kind: Literal["step", "effect"]) -> Entry:
         entry = self.entries.get(record.key)
         if entry is None:
             entry = self.entries[record.key] = Entry(record, kind)
             scope, dot, index = record.key.rpartition(".")
-            if dot and index.isdecimal():
+            if dot and index.isdecimal() and not record.key.startswith("="):
+                if scope not in self._last_index:
+                    self._note_strands(scope, record.key)
                 self._last_index[scope] = max(self._last_index.get(scope, -1), int(index))
         return entry
+
+    def _note_strands(self, scope: str, key: str) -> None:
+        """Remember of every strand on the way to this scope that its parent started it."""
+        parent, slash, strand = scope.rpartition("/")
+        while slash:
+            name, _, occurrence = strand.rpartition("#")
+            known = self._strands.setdefault(parent, {})
+            if name not in known or int(occurrence) > known[name][0]:
+                known[name] = (int(occurrence), key)
+            parent, slash, strand = parent.rpartition("/")
 
     def _absorb_progress(self, record: Record) -> None:
         body: Any = read_body(record)
@@ -238,7 +256,7 @@ def decide(journal: Journal, call: Call) -> Decision:
             )
         return Fresh()
     if entry.name != call.name or entry.arguments != call.arguments or entry.kind != call.kind:
-        return Diverged(recorded=entry.shown_call(), called=call.shown or call.name)
+        return Diverged(recorded=entry.shown_call(), kind=entry.kind)
     done = entry.done
     if done is not None:
         return Replayed(done)
@@ -254,11 +272,11 @@ def left_over(journal: Journal, unvisited: Iterable[str]) -> Entry | None:
     return next((journal.entries[key] for key in unvisited), None)
 
 
-def is_patched(journal: Journal, *, scope: str, index: int, name: str) -> tuple[bool, str]:
-    """Whether new code runs at this place, and the key of the mark that says so (empty when nothing is to be recorded)."""
+def is_patched(journal: Journal, *, scope: str, index: int, spawned: Mapping[str, int], name: str) -> tuple[bool, str]:
+    """Whether new code runs at this place, and the key of the mark to record (empty where there is nothing to)."""
     key = f"{scope}.{index}?{name}"
     if key in journal.patches:
         return True, ""
-    if journal.reaches_beyond(scope, index):
+    if journal.beyond(scope, index, spawned) is not None:
         return False, ""
     return True, key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from msgspec import Raw, Struct
 
@@ -16,9 +16,14 @@ from perdure.replay import Call, Decision, Journal, Replayed, decide
 from perdure.store import blobs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perdure.engine.scope import Scope
     from perdure.store.protocol import Store
     from perdure.store.writer import Ticket, Writer
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _COMPLETIONS: Final = frozenset({Kind.STEP, Kind.RECEIPT})
 _CLOSINGS: Final = frozenset({Kind.RECEIPT, Kind.ATTEMPT, Kind.VERDICT})
 """Records after which the attempt an intent announced is no longer open."""
@@ -54,7 +59,8 @@ class Active:
         self.prefixes = codec.PrefixCache()
         self.state: dict[str, Any] = {}
         self.unvisited = dict.fromkeys(journal.entries)
-        self.has_strands = False
+        self.strands: set[Scope] = set()
+        self.waiting: set[Scope | None] = set()
         self.performing = 0
         self.movements = 0
         self.signal: Signal | None = None
@@ -69,6 +75,7 @@ class Active:
         self._explicit: set[str] = set()
         self._before = before
         self._announced = False
+        self._ended = False
         self._lock = threading.Lock()
 
     def decide(self, call: Call) -> Decision:
@@ -123,6 +130,9 @@ class Active:
         text = "{}" if body is None else write_body(body)
         key, name, arguments = ("", self.row.agent, b"") if call is None else (call.key, call.name, call.arguments)
         with self._lock:
+            if self._ended:
+                raise self.signal or RunSuspended(f"Run {self.row.name} has ended here.")
+            self._ended = kind is Kind.ENDED
             row = self.row
             if kind in _COMPLETIONS or (kind is Kind.VERDICT and getattr(body, "outcome", "") == "happened"):
                 changes["deliveries"] = 0
@@ -178,6 +188,33 @@ class Active:
         )
         return self.halt(Stop(RunState.WAITING, WaitReason.IN_DOUBT, error))
 
+    def begin_strand(self, scope: Scope) -> None:
+        """Agent code starts a task or a thread."""
+        with self._lock:
+            self.strands.add(scope)
+            if scope.parent is not None:
+                scope.parent.branches += 1
+
+    def end_strand(self, scope: Scope) -> None:
+        """That task or thread is over."""
+        with self._lock:
+            self.strands.discard(scope)
+            self.movements += 1
+            if scope.parent is not None:
+                scope.parent.branches -= 1
+
+    def leave(self, scope: Scope) -> None:
+        """A scope is over: calls recorded there that it did not make are calls the code does not make any more."""
+        if self.signal is None:
+            entry = self.journal.beyond(scope.path, scope.calls, scope.spawned)
+            if entry is not None:
+                self.diverge(entry.shown_call(), "(the code went past this place without making this call)")
+
+    def all_wait(self) -> bool:
+        """Whether every strand waits for a person, or for another strand that does."""
+        with self._lock:
+            return all(scope.branches or scope in self.waiting for scope in self.strands)
+
     def begin_body(self) -> None:
         """A strand executes user code now."""
         with self._lock:
@@ -202,13 +239,20 @@ class Active:
 
     def load_value(self, value: Raw, blob: str) -> bytes:
         """The sealed bytes of a recorded value."""
-        return self.store.load_blob(bytes.fromhex(blob)) if blob else bytes(value)
+        return self.read(self.store.load_blob, bytes.fromhex(blob)) if blob else bytes(value)
+
+    def read(self, verb: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Ask the store; where it cannot answer the run stops, because its agent could take an error for an answer."""
+        try:
+            return verb(*args, **kwargs)
+        except PerdureError as error:
+            raise self.fenced(error) from error
 
     def state_changes(self) -> tuple[dict[str, Raw] | None, tuple[str, ...]]:
         """How the working state differs from what the journal last said of it."""
         if not self.state and not self._stored_state:
             return None, ()
-        now = {name: codec.seal(value, what=f"state[{name!r}]") for name, value in self.state.items()}
+        now = {name: codec.seal(value, what=f"state[{name!r}]") for name, value in dict(self.state).items()}
         changed = {name: Raw(sealed) for name, sealed in now.items() if self._stored_state.get(name) != sealed}
         dropped = tuple(name for name in self._stored_state if name not in now)
         self._stored_state = now

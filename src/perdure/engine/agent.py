@@ -33,6 +33,7 @@ from perdure.engine.session import session
 from perdure.engine.signature import Signature
 from perdure.errors import UnknownRun, UsageError
 from perdure.records import Durability, Mail
+from perdure.telemetry import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -132,13 +133,13 @@ def run(agent: Callable[..., Any], *args: Any, run_id: str | None = None, fresh:
     return _run(spec_of(agent), Request(args, kwargs, run_id, fresh))
 
 
-def resume(agent: Callable[..., Any], run: Run) -> Any:
-    """Resume a run that a person asked for by name, with the arguments its first record holds."""
+def resume(agent: Callable[..., Any], run: Run, *, pardon: bool = True) -> Any:
+    """Resume a run with the arguments its first record holds; `pardon` where a person asked for it by name."""
     spec = spec_of(agent)
     opened = session()
     if spec.signature.is_async:
-        return asyncio.run(_execute_async(opened, spec, run, pardon=True))
-    return _execute(opened, spec, run, pardon=True)
+        return asyncio.run(_execute_async(opened, spec, run, pardon=pardon))
+    return _execute(opened, spec, run, pardon=pardon)
 
 
 class Handle(Generic[T]):
@@ -189,6 +190,7 @@ def start(agent: Callable[..., Any], *args: Any, run_id: str | None = None, **kw
             hint="call the agent itself: it runs as a part of this run",
         )
     spec = spec_of(agent)
+    terminal.install()
     opened = session()
     accepted = lifecycle.accept(opened, spec, Request(args, kwargs, run_id, fresh=run_id is None))
     future: Future[Any] = Future()
@@ -227,11 +229,13 @@ def _run(spec: AgentSpec, request: Request) -> Any:
                 hint=f"await {spec.function.__name__}(…): outside a run, calling an agent is a run",
             )
         return asyncio.run(_run_async(spec, request))
+    terminal.install()
     opened = session()
     return _execute(opened, spec, lifecycle.accept(opened, spec, request))
 
 
 async def _run_async(spec: AgentSpec, request: Request) -> Any:
+    terminal.install()
     opened = session()
     return await _execute_async(opened, spec, lifecycle.accept(opened, spec, request))
 
@@ -243,11 +247,14 @@ def _sync_wrapper(spec: AgentSpec) -> Callable[..., Any]:
             return _run(spec, Request(args, kwargs))
         if frame.body:
             return spec.function(*args, **kwargs)
-        token = enter_frame(_inline(spec, frame))
+        inline = _inline(spec, frame)
+        token = enter_frame(inline)
         try:
-            return spec.function(*args, **kwargs)
+            value = spec.function(*args, **kwargs)
         finally:
             leave_frame(token)
+        _leave_inline(inline)
+        return value
 
     return call
 
@@ -272,15 +279,25 @@ def _inline(spec: AgentSpec, frame: Frame) -> Frame:
         raise foreign_process(frame.foreign or (active.row.name if active else ""))
     if active.signal is not None:
         raise active.signal
-    return Frame(active, frame.scope.child(spec.function.__qualname__))
+    return Frame(active, frame.scope.child(spec.function.__qualname__, inline=True))
+
+
+def _leave_inline(frame: Frame) -> None:
+    """An agent called inside a run returned: it must have made every call recorded for it."""
+    if frame.active is not None:
+        frame.active.leave(frame.scope)
+        if frame.active.signal is not None:
+            raise frame.active.signal
 
 
 async def _inline_async(spec: AgentSpec, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     token = enter_frame(frame)
     try:
-        return await spec.function(*args, **kwargs)
+        value = await spec.function(*args, **kwargs)
     finally:
         leave_frame(token)
+    _leave_inline(frame)
+    return value
 
 
 def _execute(opened: Session, spec: AgentSpec, run: Run, *, pardon: bool = False) -> Any:

@@ -79,7 +79,7 @@ class Prepared(Generic[S]):
         self.call = Call(self._key(), spec.name, digest, spec.kind)
         self.decision: Decision = active.decide(self.call)
         if type(self.decision) is Diverged:
-            raise active.diverge(self.decision.recorded, self.shown())
+            raise self._diverged(self.decision)
 
     def shown(self) -> str:
         """The call as a person would write it."""
@@ -108,6 +108,14 @@ class Prepared(Generic[S]):
             hint=f"make the return type of {self.spec.name} accept what it returned before, and start again",
         )
         return self.active.halt(Stop(RunState.WAITING, WaitReason.PARKED, reason))
+
+    def _diverged(self, decision: Diverged) -> BaseException:
+        recorded, called = decision.recorded, self.shown()
+        if decision.kind != self.spec.kind:
+            recorded, called = f"{recorded}, a {decision.kind}", f"{called}, a {self.spec.kind}"
+        elif recorded == called:
+            called = f"{called} with other arguments"
+        return self.active.diverge(recorded, called)
 
     def _key(self) -> str:
         explicit = self.spec.key

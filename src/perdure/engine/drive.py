@@ -7,17 +7,18 @@ async ones. There is no second copy of any decision.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import threading
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from perdure import clock
-from perdure.engine.scope import Frame, enter_frame, leave_frame
+from perdure.engine.scope import Frame, current_frame, enter_frame, leave_frame
 from perdure.errors import DeadlineExceeded, LeaseLost, PerdureError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
 
     from perdure.engine.active import Active
     from perdure.store.writer import Ticket
@@ -26,6 +27,8 @@ T = TypeVar("T")
 QUIET_SECONDS: Final = 0.01
 """How often a waiting strand looks whether the others still move."""
 
+STILL_SECONDS: Final = 1.0
+"""A strand that calls nothing for so long is taken to wait too: for a strand that waits, or for something outside."""
 
 DRAIN_SECONDS: Final = 30.0
 """How long the end of a run waits for effects still being performed by its other strands."""
@@ -225,25 +228,41 @@ class Drained:
 class Quiet:
     """Wait until no other strand of the run moves: a run suspends only when all its strands wait."""
 
-    __slots__ = ("_active",)
+    __slots__ = ("_active", "_seen", "_since")
 
     def __init__(self, active: Active) -> None:
         self._active = active
+        self._seen = -1
+        self._since = 0.0
 
     def now(self) -> None:
-        seen = -1
-        while not self._is_quiet(seen):
-            seen = self._active.movements
-            clock.sleep(QUIET_SECONDS)
+        if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public form raises where no loop runs
+            return  # the other strands of this loop cannot move before this one stops
+        with self._waiting():
+            while not self._is_quiet():
+                clock.sleep(QUIET_SECONDS)
 
     async def later(self) -> None:
-        seen = -1
-        while not self._is_quiet(seen):
-            seen = self._active.movements
-            await asyncio.sleep(QUIET_SECONDS)
+        with self._waiting():
+            while not self._is_quiet():
+                await asyncio.sleep(QUIET_SECONDS)
 
-    def _is_quiet(self, seen: int) -> bool:
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        frame = current_frame()
+        strand = None if frame is None else frame.scope.strand
+        if strand is not None:
+            self._active.waiting.add(strand)
+        try:
+            yield
+        finally:
+            self._active.waiting.discard(strand)
+
+    def _is_quiet(self) -> bool:
         active = self._active
-        if active.signal is not None or not active.has_strands:
-            return active.signal is not None or active.performing == 0
-        return active.performing == 0 and active.movements == seen
+        if active.signal is not None:
+            return True
+        if active.performing or active.movements != self._seen:
+            self._seen, self._since = active.movements, clock.elapsed_seconds()
+            return not active.performing and not active.strands
+        return active.all_wait() or clock.elapsed_seconds() - self._since >= STILL_SECONDS

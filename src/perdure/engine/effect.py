@@ -12,6 +12,7 @@ An intent is committed before it, a receipt after it, and what lies between is n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec import Raw
@@ -20,16 +21,26 @@ from perdure import clock, codec, events
 from perdure.engine.call import Prepared, Spec, note_undoable, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform
 from perdure.engine.scope import Frame
-from perdure.engine.settle import Happened, Intent, Verdict, ask_person, record_doubt, settle, verdict_value
+from perdure.engine.settle import (
+    KNOWN_TO_HAPPEN,
+    Happened,
+    Intent,
+    Verdict,
+    ask_person,
+    record_doubt,
+    settle,
+    verdict_value,
+)
 from perdure.engine.signature import Signature
 from perdure.engine.step import record_attempt, record_failure, record_value
-from perdure.errors import LeaseLost, UnstorableValue, UsageError
+from perdure.errors import LeaseLost, PerdureError, Signal, UnstorableValue, UsageError
 from perdure.policy import (
     DEFAULT_IN_FLIGHT_SECONDS,
     DEFAULT_KEY_TTL_SECONDS,
     ONCE,
     ExceptionTypes,
     Retry,
+    are_exceptions,
     may_retry,
     proves_nothing_happened,
 )
@@ -74,6 +85,16 @@ class EffectSpec(Spec):
         self.ambiguous: ExceptionTypes = options["ambiguous"]
         self.undo: Callable[..., Any] | None = options["undo"]
         self.check: Callable[[Intent], Any] | None = None
+        if not (are_exceptions(self.certain) and are_exceptions(self.ambiguous)):
+            raise UsageError(
+                f"{self.name}: certain={self.certain!r}, ambiguous={self.ambiguous!r}.",
+                hint="list exception classes: certain=(ConnectionError,)",
+            )
+        if self.undo is not None and Signature(self.undo, word="undo").is_async and not self.signature.is_async:
+            raise UsageError(
+                f"The undo of {self.name} is async, but {self.name} is not.",
+                hint="make both async, or both plain functions",
+            )
         if self.in_flight_seconds < 0 or self.key_ttl_seconds < 0:
             raise UsageError(
                 f"{self.name}: in_flight_seconds and key_ttl must not be negative.", hint="0 where nothing can linger"
@@ -99,7 +120,14 @@ class EffectSpec(Spec):
     def effect_key(self, prepared: Prepared[EffectSpec]) -> str:
         """The key under which the outside knows this effect."""
         if self.key_from is not None:
-            return str(self.key_from(*prepared.args, **prepared.kwargs))
+            key = self.key_from(*prepared.args, **prepared.kwargs)
+            if not isinstance(key, str) or not key:
+                raise UsageError(
+                    f"{prepared.shown()}: key_from returned {codec.describe(key)}.",
+                    safe="nothing was performed.",
+                    hint="return a text that tells this effect from every other, such as an order number",
+                )
+            return key
         return prepared.active.effect_key(prepared.call.key)
 
 
@@ -267,7 +295,7 @@ def _intend(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Gene
     if events.has_subscribers():
         row = active.row
         events.publish(events.IntentRecorded(row.run_id, row.name, row.steps + 1, spec.name, attempt))
-    if not active.store.holds(active.row.run_id, active.row.epoch):
+    if not active.read(active.store.holds, active.row.run_id, active.row.epoch):
         raise active.fenced(LeaseLost(f"Run {active.row.name} was taken over before {spec.name} began."))
     return intent
 
@@ -291,11 +319,13 @@ def _confirm(
     try:
         return (yield from record_value(prepared, Kind.RECEIPT, value, attempt=attempt, seconds=seconds))
     except UnstorableValue as error:
-        why = f"it happened, but its result cannot be stored: {error.message}"
+        why = f"{KNOWN_TO_HAPPEN}: {error.message}"
         yield from record_doubt(prepared, attempt=attempt, why=why)
         return (yield from ask_person(prepared, why=why))
-    except LeaseLost:
-        _leave_evidence(prepared, value, attempt=attempt)
+    except Signal:
+        # Somebody else has the run, or it ended here meanwhile. A store that fails now leaves the doubt as it is.
+        with contextlib.suppress(PerdureError):
+            _leave_evidence(prepared, value, attempt=attempt)
         raise
 
 

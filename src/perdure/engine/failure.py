@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _TRACE_CHARACTERS: Final = 2000
 _MESSAGE_CHARACTERS: Final = 4000
+_ERRNO_AND_TEXT: Final = 2
+"""How many arguments an OSError keeps, whatever it was given."""
 
 
 def describe_failure(error: BaseException) -> Failure:
@@ -30,7 +32,7 @@ def describe_failure(error: BaseException) -> Failure:
     trace = "".join(traceback.format_exception(error, limit=-6))
     return Failure(
         type=_type_name(type(error)),
-        message=_storable(str(error))[:_MESSAGE_CHARACTERS],
+        message=_message_of(error),
         arguments=arguments,
         plain=plain,
         trace=_storable(trace)[-_TRACE_CHARACTERS:],
@@ -39,7 +41,7 @@ def describe_failure(error: BaseException) -> Failure:
 
 def exhausted(name: str, attempts: int, error: BaseException) -> Failure:
     """The failure of a call whose retry policy allows no further attempt."""
-    message = f"{name} failed {attempts} times; the last error was {type(error).__name__}: {error}"
+    message = f"{name} failed {attempts} times; the last error was {type(error).__name__}: {_message_of(error)}"
     last = describe_failure(error)
     return Failure(
         type=_type_name(AttemptsExhausted), message=_storable(message)[:_MESSAGE_CHARACTERS], trace=last.trace
@@ -52,10 +54,11 @@ def rebuild(failure: Failure, function: Callable[..., Any], *, name: str) -> Exc
     if kind is not None and issubclass(kind, PerdureError):
         return kind(failure.message)
     if kind is not None and failure.plain:
-        try:
-            return kind(*codec.unseal(bytes(failure.arguments), tuple[Any, ...]))
-        except Exception:  # noqa: BLE001 - a constructor that wants something else: fall through to StepFailed
-            kind = None
+        arguments = codec.unseal(bytes(failure.arguments), tuple[Any, ...])
+        for make in (_constructed, _unconstructed):
+            error = make(kind, arguments)
+            if error is not None and _message_of(error) == failure.message:
+                return error
     return StepFailed(
         f"{name} failed with {failure.type}: {failure.message}",
         hint=f"to catch {failure.type} by its class, import it by name in the module that defines {name}",
@@ -76,9 +79,36 @@ def _known_class(type_name: str, function: Callable[..., Any]) -> type[Exception
     return None
 
 
-def _plain_arguments(error: BaseException) -> tuple[Raw, bool]:
+def _constructed(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception | None:
     try:
-        sealed, _ = codec.seal_faithfully(tuple(error.args), tuple[Any, ...], what="exception arguments")
+        return kind(*arguments)
+    except Exception:  # noqa: BLE001 - a constructor that wants something else than what it handed on
+        return None
+
+
+def _unconstructed(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception | None:
+    """An exception whose constructor made its message from other arguments: the class and the message, no more."""
+    try:
+        error = kind.__new__(kind, *arguments)
+    except Exception:  # noqa: BLE001
+        return None
+    error.args = arguments
+    return error
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return _storable(str(error))[:_MESSAGE_CHARACTERS]
+    except Exception:  # noqa: BLE001 - a broken __str__ must not replace the failure it describes
+        return type(error).__name__
+
+
+def _plain_arguments(error: BaseException) -> tuple[Raw, bool]:
+    given = tuple(error.args)
+    if isinstance(error, OSError) and error.filename is not None and len(given) == _ERRNO_AND_TEXT:
+        given = (*given, error.filename)
+    try:
+        sealed, _ = codec.seal_faithfully(given, tuple[Any, ...], what="exception arguments")
     except (UnstorableValue, ValueError, TypeError):
         return NULL, False
     return Raw(sealed), True

@@ -239,6 +239,12 @@ def _same_request(run: Run, spec: AgentSpec, digest: bytes, arguments: dict[str,
             safe=f"run {run.name} was not touched.",
             hint=f"use another run_id; perdure show {run.name} tells what it was started with",
         )
+    if run.state == RunState.FAILED and read_park(run).code == UNDONE:
+        raise UsageError(
+            f"Run {run.name} (run_id {run.run_id!r}) failed and its effects were undone, so it cannot go on.",
+            safe="nothing was performed.",
+            hint="start over under another run_id",
+        )
     return run
 
 
@@ -272,8 +278,9 @@ def _create(session: Session, spec: AgentSpec, arguments: dict[str, Any], digest
     first = Record(0, Kind.STARTED, "", spec.name, digest, now, 0, write_body(body))
     run, records = extended(bare, at=now, records=(first,))
     created = session.store.create_run(run, records[0])
-    if created.run_id == run.run_id and created.created_at == run.created_at:
-        events.publish(events.RunStarted(run.run_id, run.name, run.agent, session.store.location))
+    if created.digest != run.digest:
+        return _same_request(created, spec, digest, arguments, fresh=False)
+    events.publish(events.RunStarted(run.run_id, run.name, run.agent, session.store.location))
     return created
 
 
@@ -322,12 +329,15 @@ def _taken_over(active: Active) -> RunHeld:
 def _failed_calls(active: Active, error: BaseException) -> tuple[str, ...]:
     """The calls whose recorded failure is what ended the run, wherever it sits in the chain of causes."""
     pending: list[BaseException | None] = [error]
+    recorded = {id(failure) for failure, _ in active.failed}
     seen: set[int] = set()
     while pending:
         link = pending.pop()
         if link is None or id(link) in seen:
             continue
         seen.add(id(link))
+        if id(link) in recorded:
+            continue  # what led to a recorded failure was inside its body, or was caught before
         pending += [link.__cause__, link.__context__]
         if isinstance(link, BaseExceptionGroup):
             pending += link.exceptions

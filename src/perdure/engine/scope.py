@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import inspect
 import multiprocessing.process
 import sys
 import threading
@@ -25,18 +26,23 @@ if TYPE_CHECKING:
 
 ROOT: Final = "main"
 _WAIT_FOR: Final = asyncio.wait_for.__code__
-_FRAMES_TO_WAIT_FOR: Final = 6
+_RESUMABLE_CODE: Final = (
+    inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
+)
 
 
 class Scope:
-    """One strand of a run: it counts its calls and what it spawned."""
+    """One strand of a run, or an agent called inside one: it counts its calls and what it spawned."""
 
-    __slots__ = ("calls", "path", "spawned")
+    __slots__ = ("branches", "calls", "parent", "path", "spawned", "strand")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, strand: Scope | None = None, parent: Scope | None = None) -> None:
         self.path = path
         self.calls = 0
         self.spawned: dict[str, int] = {}
+        self.strand = strand or self
+        self.parent = parent
+        self.branches = 0
 
     def take_key(self) -> str:
         """The key of the next call in this scope."""
@@ -44,11 +50,12 @@ class Scope:
         self.calls += 1
         return key
 
-    def child(self, name: str) -> Scope:
-        """The scope of something this one starts."""
+    def child(self, name: str, *, inline: bool = False) -> Scope:
+        """The scope of something this one starts; an agent called inline stays in the strand of its caller."""
         occurrence = self.spawned.get(name, 0)
         self.spawned[name] = occurrence + 1
-        return Scope(f"{self.path}/{name}#{occurrence}")
+        path = f"{self.path}/{name}#{occurrence}"
+        return Scope(path, strand=self.strand) if inline else Scope(path, parent=self.strand)
 
 
 class Frame:
@@ -99,13 +106,19 @@ class Carried:
         self._function = function
         self._frame = frame
         self._context = context
+        self._finished = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._context.run(self._run, *args, **kwargs)
+        try:
+            return self._context.run(self._run, *args, **kwargs)
+        finally:
+            end_strand(self._frame, finished=self._finished)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         _frame.set(self._frame)
-        return self._function(*args, **kwargs)
+        value = self._function(*args, **kwargs)
+        self._finished = True
+        return value
 
 
 class Refused:
@@ -116,8 +129,11 @@ class Refused:
         self._run_name = run_name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        _frame.set(Frame(None, Scope(ROOT), foreign=self._run_name))
-        return self._function(*args, **kwargs)
+        token = _frame.set(Frame(None, Scope(ROOT), foreign=self._run_name))
+        try:
+            return self._function(*args, **kwargs)
+        finally:
+            _frame.reset(token)  # the same process may serve calls that belong to no run
 
 
 def carry(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,9 +148,18 @@ def carry(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def spawn(frame: Frame, name: str) -> Frame:
     """The frame of a strand that agent code starts here."""
-    if frame.active is not None:
-        frame.active.has_strands = True
-    return Frame(frame.active, frame.scope.child(name))
+    strand = Frame(frame.active, frame.scope.child(name))
+    if strand.active is not None:
+        strand.active.begin_strand(strand.scope)
+    return strand
+
+
+def end_strand(frame: Frame, *, finished: bool) -> None:
+    """The strand of this frame is over; one that finished must have made every call recorded for it."""
+    if frame.active is not None and not frame.body:
+        frame.active.end_strand(frame.scope)
+        if finished:
+            frame.active.leave(frame.scope)
 
 
 def name_of(function: Any) -> str:
@@ -153,17 +178,28 @@ def adopt_loop(loop: asyncio.AbstractEventLoop) -> None:
 
     def factory(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any) -> Any:
         frame = _frame.get()
-        if frame is not None and frame.active is not None and not frame.body and not _is_wait_for():
-            given = options.get("context")
-            context = contextvars.copy_context() if given is None else given.copy()
-            context.run(_frame.set, spawn(frame, name_of(coroutine)))
-            options["context"] = context
+        if frame is None or frame.active is None or frame.body or _is_wait_for():
+            return make(loop, coroutine, **options)
+        given = options.pop("context", None)
+        context = contextvars.copy_context() if given is None else given.copy()
+        strand = spawn(frame, name_of(coroutine))
+        context.run(_frame.set, strand)
+        task = make(loop, coroutine, context=context, **options)
+        task.add_done_callback(functools.partial(_end_task, strand), context=contextvars.Context())
+        return task
+
+    def make(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any) -> Any:
         if before is None:
             return asyncio.Task(coroutine, loop=loop, **options)
         return before(loop, coroutine, **options)
 
     factory.opens_scopes = True  # type: ignore[attr-defined]
     loop.set_task_factory(cast("Any", factory))
+
+
+def _end_task(strand: Frame, task: asyncio.Future[Any]) -> None:
+    # Asking the task itself would mark its exception as seen.
+    end_strand(strand, finished=not task.cancelled() and getattr(task, "_exception", None) is None)
 
 
 class Carriers:
@@ -183,6 +219,7 @@ class Carriers:
                 self._replace(ThreadPoolExecutor, "submit", _pool_submit)
                 self._replace(ProcessPoolExecutor, "submit", _process_submit)
                 self._replace(multiprocessing.process.BaseProcess, "start", _process_start)
+                self._replace(asyncio.BaseEventLoop, "run_forever", _loop_run)
 
     def release(self) -> None:
         """A run is no longer active."""
@@ -253,11 +290,20 @@ def _process_submit(original: Callable[..., Any]) -> Callable[..., Any]:
 def _process_start(original: Callable[..., None]) -> Callable[..., None]:
     def start(process: Any) -> None:
         frame = _frame.get()
-        if frame is not None and frame.active is not None and process._target is not None:  # noqa: SLF001
-            process._target = Refused(process._target, frame.active.row.name)  # noqa: SLF001
+        if frame is not None and frame.active is not None:
+            process.run = Refused(process.run, frame.active.row.name)
         original(process)
 
     return start
+
+
+def _loop_run(original: Callable[..., None]) -> Callable[..., None]:
+    def run_forever(loop: asyncio.BaseEventLoop) -> None:
+        if _frame.get() is not None:
+            adopt_loop(loop)
+        original(loop)
+
+    return run_forever
 
 
 def _bound(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
@@ -280,8 +326,13 @@ def _unwrapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], contex
 
 
 def _is_wait_for() -> bool:
-    """Whether the task is one that `asyncio.wait_for` makes for itself, as it does on Python 3.11 and not later."""
-    try:
-        return any(sys._getframe(depth).f_code is _WAIT_FOR for depth in range(2, _FRAMES_TO_WAIT_FOR))  # noqa: SLF001
-    except ValueError:
-        return False
+    """Whether the task is one that `asyncio.wait_for` makes for itself, as it does on Python 3.11 and not later.
+
+    The innermost coroutine on the stack is the one that asked: one that `wait_for` awaits makes tasks of its own.
+    """
+    frame = sys._getframe(2)  # noqa: SLF001
+    while not frame.f_code.co_flags & _RESUMABLE_CODE:
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return frame.f_code is _WAIT_FOR

@@ -19,6 +19,8 @@ from perdure.store.protocol import Terms
 from perdure.store.writer import Writer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from perdure.engine.active import Active
     from perdure.records import Run
 
@@ -120,11 +122,14 @@ def heed_cancel(active: Active) -> None:
 
 _sessions: dict[str, Session] = {}
 _inherited: list[Session] = []
+_refusals: list[PerdureError] = []
 _opening = threading.Lock()
 
 
 def session() -> Session:
     """The session of the store that the settings name, opened when first asked for."""
+    if _refusals:
+        raise _refusals[-1]
     settings = current_settings()
     where = (
         settings.store if settings.store.startswith("memory:") else str(Path(settings.store).expanduser().absolute())
@@ -134,6 +139,16 @@ def session() -> Session:
         if found is None or found.settings != settings:
             found = _sessions[where] = _reopened(found, settings)
         return found
+
+
+@contextlib.contextmanager
+def refusing_runs(error: PerdureError) -> Iterator[None]:
+    """No run can begin in this process meanwhile: code is being loaded, not started."""
+    _refusals.append(error)
+    try:
+        yield
+    finally:
+        _refusals.remove(error)
 
 
 def close_sessions() -> None:

@@ -6,7 +6,8 @@ longer land.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Never
+import functools
+from typing import TYPE_CHECKING, Any, Final, Literal, Never
 
 import msgspec
 from msgspec import Raw, Struct
@@ -15,7 +16,7 @@ from perdure import clock, codec, events
 from perdure.engine.active import Doubtful
 from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
 from perdure.engine.scope import Frame
-from perdure.errors import StepFailed, UsageError
+from perdure.errors import StepFailed, UnstorableValue
 from perdure.policy import SAME_KEY, delay_seconds, is_settleable
 from perdure.records import NULL, Doubt, Intended, Kind, Settled, read_body
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from perdure.engine.call import Prepared
     from perdure.engine.effect import EffectSpec
     from perdure.records import Mail, Record
+
+
+KNOWN_TO_HAPPEN: Final = "it happened, but its result cannot be stored"
+"""Opens the doubt of an effect whose body returned: no check can talk it into being performed again."""
 
 
 class Intent(Struct, frozen=True):
@@ -92,6 +97,7 @@ def settle(
 ) -> Generator[Operation, Any, Happened | Again]:
     """Find out what became of an attempt, store the verdict, and say how to go on; or wait for a person."""
     spec = prepared.spec
+    prepared.active.open_effects[prepared.call.key] = (spec.name, prepared.shown())
     if intent is None:
         intent = yield from _suspect(prepared, attempt=attempt, why=why)
     _publish_doubt(prepared, why)
@@ -112,7 +118,8 @@ def settle(
         else:
             why = f"{why}; sent {attempt} times under the same key"
     if spec.check is not None:
-        checked = yield from _check(prepared, spec.check, intent, attempt=attempt, performance=performance)
+        obstacle = functools.partial(_obstacle, why, performance)
+        checked = yield from _check(prepared, spec.check, intent, attempt=attempt, obstacle=obstacle)
         if isinstance(checked, (Happened, Again)):
             return checked
         why = checked
@@ -165,7 +172,7 @@ def _check(
     intent: Record,
     *,
     attempt: int,
-    performance: Perform | None,
+    obstacle: Callable[[], str],
 ) -> Generator[Operation, Any, Happened | Again | str]:
     """Ask the effect's check until its answer counts; a text says why a person must decide."""
     spec = prepared.spec
@@ -177,40 +184,59 @@ def _check(
         attempt=attempt,
     )
     while True:
-        frame = Frame(prepared.active, prepared.frame.scope, body=f"the check of {spec.name}", attempt=attempt)
+        frame = Frame(
+            prepared.active,
+            prepared.frame.scope,
+            body=f"the check of {spec.name}",
+            step_key=prepared.call.key,
+            effect_key=asked.key,
+            attempt=attempt,
+        )
         try:
             verdict = yield Perform(prepared.active, frame, check, (asked,))
         except Exception as error:  # noqa: BLE001 - a check that fails cannot tell
             return f"its check failed: {type(error).__name__}: {error}"
         if not isinstance(verdict, Verdict):
-            raise UsageError(
-                f"The check of {spec.name} returned {codec.describe(verdict)}.",
-                safe="the effect stays in doubt.",
-                hint="return perdure.happened(…), perdure.did_not_happen() or perdure.cannot_tell()",
-            )
+            return f"its check returned {codec.describe(verdict)} instead of perdure.happened(…) or the like"
         if verdict.outcome == "happened":
-            sealed, _ = codec.seal_faithfully(verdict.value, spec.signature.returns, what="the check's result")
+            try:
+                sealed, _ = codec.seal_faithfully(verdict.value, spec.signature.returns, what="its result")
+            except UnstorableValue as error:
+                return f"its check says that it happened, but {error.message}"
             return (yield from _record(prepared, attempt=attempt, outcome="happened", by="check", sealed=sealed))
         if verdict.outcome == "cannot_tell":
             return f"its check cannot tell{': ' + verdict.note if verdict.note else ''}"
         age = _age_seconds(intent)
-        lingers = performance is not None and performance.lingers
         if is_settleable(age_seconds=age, in_flight_seconds=spec.in_flight_seconds):
-            if lingers:
-                return "its body still runs past its timeout"
+            if why := obstacle():
+                return why
             return (yield from _record(prepared, attempt=attempt, outcome="did_not_happen", by="check", sealed=b"null"))
         yield Pause(max(0.001, spec.in_flight_seconds - age))
 
 
+def _obstacle(why: str, performance: Perform | None) -> str:
+    """Why the effect must not be performed again, even if its check did not find it."""
+    if why.startswith(KNOWN_TO_HAPPEN):
+        return why
+    return "its body still runs past its timeout" if performance is not None and performance.lingers else ""
+
+
 def _letters_for(prepared: Prepared[EffectSpec], attempt: int) -> list[tuple[Mail, Letter]]:
-    """What others wrote about this very attempt, evidence first, so that a person's newest word is last."""
+    """What others wrote about this very attempt; what decides is last.
+
+    A person's newest word counts for more than evidence, except that nobody can call undone what a worker saw done.
+    """
     found = []
-    for mail in prepared.active.mail():
+    active = prepared.active
+    for mail in active.read(active.mail):
         if mail.key == prepared.call.key and mail.kind in ("verdict", "evidence"):
             letter = msgspec.json.decode(mail.body, type=Letter)
             if letter.attempt == attempt:
                 found.append((mail, letter))
-    return sorted(found, key=lambda pair: (pair[0].kind == "verdict", pair[0].mail_id))
+    found.sort(key=lambda pair: (pair[0].kind == "verdict", pair[0].mail_id))
+    if found and found[-1][1].outcome == "did_not_happen":
+        found.sort(key=lambda pair: pair[0].kind == "evidence")
+    return found
 
 
 def _misfit(prepared: Prepared[EffectSpec], letter: Letter) -> str:

@@ -103,8 +103,10 @@ def patched(name: str) -> bool:
     frame = current_frame()
     if frame is None or frame.active is None or frame.body:
         return True
-    active = frame.active
-    is_new, key = is_patched(active.journal, scope=frame.scope.path, index=frame.scope.calls, name=name)
+    active, scope = frame.active, frame.scope
+    if active.signal is not None:
+        raise active.signal
+    is_new, key = is_patched(active.journal, scope=scope.path, index=scope.calls, spawned=scope.spawned, name=name)
     if key:
         ticket, record = active.submit(Kind.PATCHED, Call(key, name, b"", "step"), None)
         active.journal.absorb(record)
