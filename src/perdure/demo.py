@@ -1,7 +1,7 @@
 """The agent of `perdure demo`: fifty steps, a model that is made up, and one mail that must not be sent twice.
 
-It is an agent like any other. `python -m perdure.demo` runs it in a process that kills itself inside step 47 and tells its
-parent through standard output what happened before; nothing else here knows about the killing.
+It is an agent like any other. `python -m perdure.demo` runs it in a process that kills itself inside step 47 and tells
+its parent through standard output what happened before.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def extract(region: int) -> list[int]:
 
 
 @perdure.step
-def transform(region: int, orders: list[int]) -> int:
+def transform(region: int, orders: list[int]) -> tuple[int, int]:
     """The total of one region."""
     _take(_STEP_SECONDS)
-    return sum(orders)
+    return region, sum(orders)
 
 
 @perdure.step
@@ -127,7 +127,7 @@ def report_customers(regions: int = REGIONS) -> str:
     """Extract, transform, ask the model, send one mail."""
     plan(regions)
     orders = [extract(region) for region in range(regions)]
-    totals = [transform(region, orders[region]) for region in range(regions)]
+    totals = [transform(region, orders[region])[1] for region in range(regions)]
     size = regions // QUARTERS
     quarters = [totals[start : start + size] for start in range(0, regions, size)]
     sentences = [summarise(number, quarter).text for number, quarter in enumerate(quarters, 1)]

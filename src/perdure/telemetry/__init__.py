@@ -1,0 +1,1 @@
+"""Subscribers to events: what others get to see of a run while it goes on."""

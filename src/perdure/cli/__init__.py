@@ -1,0 +1,98 @@
+"""The command `perdure`: one file for each family of commands, loaded when it is asked for.
+
+What a command shows goes to standard output. An error goes to standard error as what happened, what is safe and what to
+do, and its family is the exit code: 2 usage, 3 waiting for a person, 4 in doubt, 5 parked, 6 store, 1 the agent failed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from typing import Final
+
+import click
+
+from perdure.cli.options import store_option
+from perdure.cli.screen import fail, is_coloured
+from perdure.errors import InternalError, PerdureError, Signal
+from perdure.version import VERSION
+
+COMMANDS: Final = ("demo", "show", "resume", "settle", "verify", "repair")
+"""Each is a command of its own name in the module of its own name."""
+
+INTERRUPTED_EXIT_CODE: Final = 130
+BROKEN_PIPE_EXIT_CODE: Final = 141
+
+
+class Commands(click.Group):
+    """The group of all commands; only the one that is asked for is imported."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = getattr(importlib.import_module(f"perdure.cli.{cmd_name}"), cmd_name)
+        return found
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(VERSION, prog_name="perdure")
+@store_option
+def perdure() -> None:
+    """Crash recovery for AI agents: see the runs, resume them, settle what is in doubt."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; the exit code says how it ended."""
+    _print_everything()
+    try:
+        code = perdure.main(
+            arguments, prog_name="perdure", standalone_mode=False, color=None if is_coloured() else False
+        )
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        fail("interrupted; what was recorded is kept")
+        return INTERRUPTED_EXIT_CODE
+    except BrokenPipeError:
+        return _reader_gone()
+    except PerdureError as error:
+        fail(*error.lines())
+        return error.exit_code
+    except Signal as signal:
+        fail(f"{signal}")
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last place: a fault of ours is named, not dumped
+        fail(*_fault(error).lines())
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _fault(error: Exception) -> InternalError:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return InternalError(
+        f"{type(error).__name__}: {error} ({os.path.basename(place.filename)}, line {place.lineno}).",  # noqa: PTH119
+        safe="what was recorded is kept.",
+        hint="this is a fault in perdure: please report it with this line",
+    )
+
+
+def _reader_gone() -> int:
+    """Nobody reads standard output any more: say nothing further, not even when Python flushes it at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE_EXIT_CODE
+
+
+def _print_everything() -> None:
+    """A character the terminal does not know is shown as a question mark, not raised as an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")

@@ -1,0 +1,95 @@
+"""Finding the run somebody means: by its name, its id, the beginning of one of them, or as the newest."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final
+
+from perdure.errors import CheckpointCorrupt, UnknownRun
+from perdure.records import FINISHED, Run, RunState
+from perdure.store.lease import read_park
+from perdure.store.protocol import Finding
+from perdure.telemetry.text import counted, legible
+
+if TYPE_CHECKING:
+    from perdure.store.protocol import Store
+
+NEWEST: Final = "-"
+_EVERY: Final = 2**31
+_UNDONE: Final = "undone"
+_NAMED: Final = 5
+
+
+def every_run(store: Store) -> tuple[list[Run], list[Finding]]:
+    """All runs, newest first; where a row is damaged, the runs that are whole and what is wrong with the others."""
+    try:
+        return store.list_runs(limit=_EVERY), []
+    except CheckpointCorrupt:
+        found = list(store.check())
+    runs = [item for item in found if isinstance(item, Run)]
+    return runs, [item for item in found if isinstance(item, Finding)]
+
+
+def find_run(store: Store, wanted: str) -> Run:
+    """The one run that is meant; a text that means none or several is refused, with what there is."""
+    runs, _ = every_run(store)
+    if wanted == NEWEST and runs:
+        return runs[0]
+    for matches in (
+        [run for run in runs if run.run_id == wanted],
+        [run for run in runs if run.name == wanted],
+        [run for run in runs if wanted and (run.name.startswith(wanted) or run.run_id.startswith(wanted))],
+    ):
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise _ambiguous(wanted, matches)
+    raise _unknown(wanted, runs, store.location)
+
+
+def unfinished(store: Store, *, stall_seconds: float) -> tuple[Run | None, Run | None]:
+    """The newest run that can be resumed, and the newest that goes on elsewhere.
+
+    A failed run counts unless the same call was made again since, or its effects were taken back.
+    """
+    runs, _ = every_run(store)
+    called: set[tuple[str, bytes]] = set()
+    held = None
+    for run in runs:
+        call = (run.agent, run.arguments)
+        is_superseded = run.state == RunState.FAILED and (call in called or read_park(run).code == _UNDONE)
+        called.add(call)
+        if run.state in FINISHED or is_superseded:
+            continue
+        if not store.is_running(run, stall_seconds=stall_seconds):
+            return run, held
+        held = held or run
+    return None, held
+
+
+def _ambiguous(wanted: str, matches: list[Run]) -> UnknownRun:
+    same_name = all(run.name == wanted for run in matches)
+    known = [run.run_id if same_name else run.name for run in matches[:_NAMED]]
+    more = f" and {len(matches) - _NAMED} more" if len(matches) > _NAMED else ""
+    what = "are named" if same_name else "begin with"
+    return UnknownRun(
+        f"{len(matches)} runs {what} {legible(wanted)!r}: {', '.join(known)}{more}.",
+        safe="nothing was changed.",
+        hint="name one of them by its id" if same_name else "write more of the one you mean",
+    )
+
+
+def _unknown(wanted: str, runs: list[Run], location: str) -> UnknownRun:
+    if not runs:
+        return UnknownRun(
+            f"There are no runs in {location}.",
+            safe="nothing was changed.",
+            hint="start one, or name another store with --store; perdure demo shows how it works",
+        )
+    near = difflib.get_close_matches(wanted, [run.name for run in runs], n=3, cutoff=0.5)
+    meant = f"did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
+    return UnknownRun(
+        f"There is no run {legible(wanted)!r} among the {counted(len(runs), 'run')} in {location}.",
+        safe="nothing was changed.",
+        hint=f"{meant}perdure show lists them",
+    )

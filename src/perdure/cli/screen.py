@@ -1,0 +1,79 @@
+"""What goes on the screen: colour only where a terminal wants it, stored text never as control codes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Final
+
+import click
+
+from perdure.telemetry.text import legible_lines
+
+PLAIN_COLUMNS: Final = 80
+"""The width of output that goes to no terminal."""
+
+
+def say(text: str = "", *, newline: bool = True) -> None:
+    """Show a line on standard output."""
+    click.echo(text, nl=newline)
+
+
+def fail(*lines: str) -> None:
+    """Show lines on standard error; the first says whose they are."""
+    for number, line in enumerate(lines):
+        mine = line if number or line.startswith("perdure: ") else f"perdure: {line}"
+        click.echo(legible_lines(mine), err=True)
+
+
+def bold(text: str) -> str:
+    """A name."""
+    return click.style(text, bold=True)
+
+
+def dim(text: str) -> str:
+    """Something of less weight."""
+    return click.style(text, dim=True)
+
+
+def good(text: str) -> str:
+    """Something that is done."""
+    return click.style(text, fg="green")
+
+
+def bad(text: str) -> str:
+    """Something that failed or is damaged."""
+    return click.style(text, fg="red")
+
+
+def doubtful(text: str) -> str:
+    """Something that needs a person."""
+    return click.style(text, fg="yellow")
+
+
+def is_coloured() -> bool:
+    """Whether colour is wanted at all; click leaves it out by itself where there is no terminal."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def is_terminal() -> bool:
+    """Whether a person watches and lines may be rewritten."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def columns() -> int:
+    """The width to fill."""
+    return shutil.get_terminal_size((PLAIN_COLUMNS, 24)).columns if sys.stdout.isatty() else PLAIN_COLUMNS
+
+
+def spread(left: str, right: str) -> str:
+    """Two texts on one line, the second at the right of 80 columns or of a narrower terminal."""
+    gap = min(PLAIN_COLUMNS, columns()) - len(click.unstyle(left)) - len(click.unstyle(right))
+    return f"{left}{' ' * max(2, gap)}{right}"
+
+
+def joined(left: str, right: str) -> str:
+    """A text and what explains it, on one line where there is room, else on two."""
+    line = f"{left}: {right}"
+    return line if len(click.unstyle(line)) <= columns() else f"{left}:\n  {right}"

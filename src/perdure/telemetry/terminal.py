@@ -1,0 +1,88 @@
+"""The few lines that a plain script shows on standard error: where state is kept, and what a resume did not repeat.
+
+Lone surrogates, closed streams and missing consoles never reach the run: what cannot be shown is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Final
+
+from perdure import events
+from perdure.settings import current_settings
+from perdure.telemetry.text import age, counted, duration, legible
+
+MAX_LINES: Final = 8
+"""A script's own output must not drown in ours: after so many lines this process is silent."""
+
+_OUTCOMES: Final = {
+    "happened": "it happened, so it is not done again",
+    "did_not_happen": "it did not happen, so it is done now",
+    "fail": "the run fails here",
+}
+
+
+class Terminal:
+    """A subscriber that prints at most MAX_LINES lines."""
+
+    def __init__(self) -> None:
+        self._printed = 0
+
+    def __call__(self, event: events.Observable) -> None:
+        line = describe(event)
+        if not line or self._printed >= MAX_LINES or current_settings().quiet:
+            return
+        self._printed += 1
+        if self._printed == MAX_LINES:
+            line = "further lines are left out; perdure show lists the runs"
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(f"perdure: {line}\n")
+            sys.stderr.flush()
+
+
+_installed: list[Terminal] = []
+
+
+def install() -> None:
+    """Show the lines of this process from now on, once."""
+    if not _installed:
+        _installed.append(Terminal())
+        events.subscribe(_installed[0])
+
+
+def describe(event: events.Observable) -> str:
+    """The line an event is worth; empty for most."""
+    match event:
+        case events.StoreOpened(location, created=True):
+            return f"state is kept in {legible(location)}"
+        case events.RunResumed():
+            return _resumed(event)
+        case events.RunPassedOver():
+            return _passed_over(event)
+        case events.DoubtSettled(_, _, step, outcome, by):
+            return f"{legible(step)} was in doubt; by {legible(by)}: {_OUTCOMES.get(outcome, outcome)}"
+        case _:
+            return ""
+
+
+def _resumed(event: events.RunResumed) -> str:
+    saved = f"{counted(event.steps, 'step')} not repeated, {duration(event.saved_seconds)} saved"
+    return f"resumed {legible(event.run_name)} at step {event.steps + 1}: {saved} ({legible(event.before)})"
+
+
+def _passed_over(event: events.RunPassedOver) -> str:
+    how = f'run_id="{legible(event.run_id)}"'
+    if script := _script():
+        how = f"perdure resume {legible(event.run_name)} --app {script}, or {how}"
+    return f"left {legible(event.run_name)} alone, unfinished for {age(event.age_seconds)}; to resume it: {how}"
+
+
+def _script() -> str:
+    """The script this process was started with, as a person would name it."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not file or getattr(sys.modules["__main__"], "__spec__", None) is not None:
+        return ""
+    path = Path(file)
+    return legible(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
