@@ -43,4 +43,4 @@ class CommitCounter:
             connection.set_trace_callback(traced)
             return connection
 
-        sqlite3.connect = sqlite3.dbapi2.connect = watched  # type: ignore[assignment, attr-defined]
+        sqlite3.connect = sqlite3.dbapi2.connect = watched  # type: ignore[assignment]

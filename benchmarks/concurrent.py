@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.laboratory import Entry, Laboratory
+from benchmarks.laboratory import Entry, Laboratory, Sizes
 from benchmarks.report import Row
-from benchmarks.sequential import ON_DISK
+from benchmarks.sequential import ON_DISK, WARM_UP_STEPS, WRITTEN_BEHIND, peer_warm_up
 from benchmarks.throughput import Limit, rows
 
 RUNS = 100
@@ -19,26 +19,21 @@ def measure(laboratory: Laboratory) -> list[Row]:
         entries(laboratory),
         case=lambda entry: f"{RUNS} runs × {entry.parameters['steps']} steps",
         limits={"perdure": LIMIT},
-        count={"scale": "steps", "small": 2, "large": 5, "steps_per_unit": RUNS},
+        sizes=Sizes("steps", small=2, large=6, runs=RUNS),
     )
 
 
 def entries(laboratory: Laboratory) -> list[Entry]:
     """Return the raw limit of group commit, perdure, and the peers."""
-    ours = {"runs": RUNS, "steps": laboratory.pick(quick=20, full=100)}
-    theirs = {"runs": RUNS, "steps": laboratory.pick(quick=3, full=20)}
-    rounds = laboratory.pick(quick=3, full=9)
-    peer_rounds = laboratory.pick(quick=1, full=3)
+    long = {"runs": RUNS, "steps": laboratory.pick(quick=20, full=100), "warm_up": WARM_UP_STEPS}
+    short = {"runs": RUNS, "steps": laboratory.pick(quick=3, full=20), "warm_up": peer_warm_up(laboratory)}
+    rounds, peer_rounds = laboratory.pick(quick=5, full=9), laboratory.pick(quick=1, full=3)
+    awaited = f"the same transactions, each row awaited by one of {RUNS} tasks"
     return [
-        Entry("raw apsw", "raw.concurrent", f"on disk, {RUNS} rows per transaction", ours, rounds),
-        Entry("perdure", "perdure.concurrent", ON_DISK, ours, rounds),
-        Entry("DBOS", "dbos.concurrent", f"{ON_DISK} (rollback journal)", theirs, peer_rounds),
-        Entry("LangGraph, sync", "langgraph.concurrent", ON_DISK, theirs | {"durability": "sync"}, peer_rounds),
-        Entry(
-            "LangGraph",
-            "langgraph.concurrent",
-            "written behind the next steps (its default)",
-            theirs | {"durability": "async"},
-            peer_rounds,
-        ),
+        Entry("raw apsw", "raw.concurrent", f"on disk, {RUNS} rows per transaction", long, rounds),
+        Entry("raw apsw, awaited", "raw.concurrent_awaited", awaited, long, rounds),
+        Entry("perdure", "perdure.concurrent", ON_DISK, long, rounds),
+        Entry("DBOS", "dbos.concurrent", f"{ON_DISK} (rollback journal)", short, peer_rounds),
+        Entry("LangGraph, sync", "langgraph.concurrent", ON_DISK, short | {"durability": "sync"}, peer_rounds),
+        Entry("LangGraph", "langgraph.concurrent", WRITTEN_BEHIND, short | {"durability": "async"}, peer_rounds),
     ]

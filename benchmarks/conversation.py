@@ -1,13 +1,15 @@
-"""A conversation that grows by one message of 2 KB per step: the time of early and late steps, and the disk it takes."""
+"""A conversation that grows by 2 KB per step: the time of early and late steps, and the disk it takes."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 
-from benchmarks.laboratory import Entry, Laboratory, Outcome
+from benchmarks.laboratory import Entry, Laboratory, Outcome, Sizes
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.report import Budget, PerStep, Row
-from benchmarks.sequential import ON_DISK
+from benchmarks.sequential import ON_DISK, WARM_UP_STEPS
 
 SIZES = (200, 1000, 2000)
 QUICK_SIZES = (200, 2000)
@@ -40,28 +42,29 @@ def measure(laboratory: Laboratory) -> list[Row]:
 def measure_size(laboratory: Laboratory, steps: int, *, largest: int, per_step: dict[str, PerStep]) -> list[Row]:
     """Measure one size; what a step costs in fsyncs is counted once, at the first size."""
     entries = [entry_of(laboratory, contender, steps) for contender in CONTENDERS]
-    outcomes = laboratory.interleave(entry for entry in entries if not too_long(laboratory, entry))
-    raw_ms = outcomes["raw apsw"].medians["last_ms"]
+    feasible = [entry for entry in entries if not too_long(laboratory, entry)]
+    timed = laboratory.interleave(feasible)
+    stored = laboratory.interleave(cold(entry) for entry in feasible)
     rows: list[Row] = []
     for entry in entries:
-        outcome = outcomes.get(entry.label, skipped(steps))
-        if outcome.medians and entry.label not in per_step:
-            per_step[entry.label] = laboratory.count(entry, scale="steps", small=40, large=140)
-        rows += rows_of(entry, outcome, raw_ms=raw_ms, per_step=per_step, budgeted=steps == largest)
+        outcome = joined(timed[entry.label], stored[entry.label]) if entry in feasible else skipped(steps)
+        if outcome.trials and entry.label not in per_step:
+            per_step[entry.label] = laboratory.count(cold(entry), Sizes("steps", small=40, large=140))
+        rows += rows_of(entry, outcome, raw=timed["raw apsw"], per_step=per_step, budgeted=steps == largest)
     return rows
 
 
 def rows_of(
-    entry: Entry, outcome: Outcome, *, raw_ms: float, per_step: Mapping[str, PerStep], budgeted: bool
+    entry: Entry, outcome: Outcome, *, raw: Outcome, per_step: Mapping[str, PerStep], budgeted: bool
 ) -> list[Row]:
     """Return two rows: the time of a late step, and the disk."""
     case, ours = f"{entry.parameters['steps']:,} messages", entry.label.startswith("perdure")
-    if not outcome.medians:
+    if outcome.failure:
         return [Row("conversation", case, entry.label, None, "", guarantee=entry.guarantee, note=outcome.failure)]
-    first, last = outcome.medians["first_ms"], outcome.medians["last_ms"]
-    disk = outcome.medians["disk_bytes"]
+    first, last, disk = outcome.median("first_ms"), outcome.median("last_ms"), outcome.median("disk_bytes")
+    growth = statistics.median(trial["last_ms"] / trial["first_ms"] for trial in outcome.trials)
     raw_bytes = int(str(entry.parameters["steps"])) * MESSAGE_BYTES
-    flat = Budget(f"flat, ≤ {FLAT_AT_MOST}", last / first, at_most=FLAT_AT_MOST)
+    flat = Budget(f"flat, ≤ {FLAT_AT_MOST}", growth, at_most=FLAT_AT_MOST)
     small = Budget(f"≤ {DISK_AT_MOST} of the messages", disk / raw_bytes, at_most=DISK_AT_MOST)
     return [
         Row(
@@ -70,11 +73,11 @@ def rows_of(
             entry.label,
             last,
             "ms",
-            ratio=last / raw_ms,
+            ratio=outcome.ratio("last_ms", raw),
             per_step=per_step.get(entry.label),
             guarantee=entry.guarantee,
             budget=flat if ours and budgeted else None,
-            note=f"an early step took {first:.2f} ms: {last / first:.2f}",
+            note=f"an early step took {first:.2f} ms: {growth:.2f}",
         ),
         Row(
             "conversation",
@@ -93,7 +96,20 @@ def entry_of(laboratory: Laboratory, contender: tuple[str, str, str], steps: int
     """Return the entry of a contender at one size."""
     label, work, guarantee = contender
     rounds = ROUNDS if label in OURS else laboratory.pick(quick=1, full=ROUNDS)
-    return Entry(label, work, guarantee, {"steps": steps}, rounds)
+    return Entry(label, work, guarantee, {"steps": steps, "warm_up": WARM_UP_STEPS}, rounds)
+
+
+def cold(entry: Entry) -> Entry:
+    """Return the same work without warming up, which would leave its own bytes on disk."""
+    return replace(entry, parameters={**entry.parameters, "warm_up": 0}, rounds=1)
+
+
+def joined(timed: Outcome, stored: Outcome) -> Outcome:
+    """Take the times from the warm trials and the bytes from the cold one."""
+    if timed.failure or stored.failure:
+        return Outcome(failure=timed.failure or stored.failure)
+    disk = stored.median("disk_bytes")
+    return Outcome(trials=[{**trial, "disk_bytes": disk} for trial in timed.trials])
 
 
 def too_long(laboratory: Laboratory, entry: Entry) -> bool:
@@ -104,4 +120,4 @@ def too_long(laboratory: Laboratory, entry: Entry) -> bool:
 
 def skipped(steps: int) -> Outcome:
     """Return an outcome that says why there is none."""
-    return Outcome({}, trials=0, failure=SKIPPED.format(gigabytes=steps * steps / 2 * MESSAGE_BYTES / 1e9))
+    return Outcome(failure=SKIPPED.format(gigabytes=steps * steps / 2 * MESSAGE_BYTES / 1e9))

@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from benchmarks.report import PerStep
 
 ROOT = Path(__file__).resolve().parent.parent
 TRIAL_SECONDS_MAX = 1800
+OPTIONAL = ("dbos", "langgraph", "langchain_core", "aiosqlite")
 SILENCED = ("PERDURE_", "DBOS_", "LANGSMITH_", "LANGCHAIN_", "OTEL_")
 STRACE = ("strace", "-f", "-c", "-e", "trace=fdatasync,fsync", "-o")
 
@@ -26,10 +27,6 @@ Measured = dict[str, float]
 
 class TrialFailed(Exception):
     """A trial ended without measurements."""
-
-
-class NotInstalled(TrialFailed):
-    """The contender is an optional extra that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +42,30 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The medians of an entry's trials, or why there are none."""
+    """An entry's trials in the order of their rounds, or why there are none."""
 
-    medians: Mapping[str, float]
-    trials: int
+    trials: Sequence[Measured] = ()
     failure: str = ""
+
+    def median(self, name: str) -> float:
+        """Return the median of one measurement."""
+        return statistics.median(trial[name] for trial in self.trials)
+
+    def ratio(self, name: str, raw: Outcome) -> float:
+        """Return the median, over the rounds both took part in, of this measurement to the raw one of that round."""
+        return statistics.median(
+            ours[name] / theirs[name] for ours, theirs in zip(self.trials, raw.trials, strict=False)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Two sizes whose difference is counted, so that what opening and closing cost cancels out."""
+
+    parameter: str
+    small: int
+    large: int
+    runs: int = 1
 
 
 class Laboratory:
@@ -76,7 +92,7 @@ class Laboratory:
                     except TrialFailed as failure:
                         failures[entry.label] = str(failure)
         return {
-            label: Outcome(medians=medians(measured), trials=len(measured), failure=failures.get(label, ""))
+            label: Outcome(failure=failures[label]) if label in failures else Outcome(trials=measured)
             for label, measured in trials.items()
         }
 
@@ -100,14 +116,14 @@ class Laboratory:
             raise TrialFailed(f"gave up after {TRIAL_SECONDS_MAX} s") from expired
         return measurements(ended)
 
-    def count(self, entry: Entry, *, scale: str, small: int, large: int, steps_per_unit: int = 1) -> PerStep:
-        """Count fsyncs and transactions per step: the difference of two sizes, so that opening and closing cancel."""
+    def count(self, entry: Entry, sizes: Sizes) -> PerStep:
+        """Count fsyncs and transactions per step."""
         try:
-            fewer = self._counted_trial(entry, **{scale: small})
-            more = self._counted_trial(entry, **{scale: large})
+            fewer = self._counted_trial(entry, **{sizes.parameter: sizes.small})
+            more = self._counted_trial(entry, **{sizes.parameter: sizes.large})
         except TrialFailed:
             return PerStep()
-        steps = (large - small) * steps_per_unit
+        steps = (sizes.large - sizes.small) * sizes.runs
         fsyncs = (more["fsyncs"] - fewer["fsyncs"]) / steps if "fsyncs" in more and "fsyncs" in fewer else None
         return PerStep(fsyncs=fsyncs, transactions=(more["commits"] - fewer["commits"]) / steps)
 
@@ -119,11 +135,6 @@ class Laboratory:
             return {**measured, "fsyncs": summed_calls(summary)} if tracer else measured
 
 
-def medians(trials: list[Measured]) -> Measured:
-    """Return the median of every measurement."""
-    return {name: statistics.median(trial[name] for trial in trials) for name in (trials[0] if trials else ())}
-
-
 def measurements(ended: subprocess.CompletedProcess[str]) -> Measured:
     """Read what a trial printed."""
     if ended.returncode not in {0, -signal.SIGKILL}:
@@ -131,14 +142,22 @@ def measurements(ended: subprocess.CompletedProcess[str]) -> Measured:
     lines = ended.stdout.strip().splitlines()
     measured = json.loads(lines[-1]) if lines else {}
     if "missing" in measured:
-        raise NotInstalled("not installed (pip install perdure[bench])")
+        raise TrialFailed(why_missing(measured["missing"]))
     return measured or {}
+
+
+def why_missing(module: str) -> str:
+    """Say how to get a contender that cannot be imported."""
+    if module.partition(".")[0] in OPTIONAL:
+        return "not installed (pip install perdure[bench])"
+    return f"cannot be imported: there is no module {module}"
 
 
 def environment() -> dict[str, str]:
     """Return the variables of a trial: the tree to import from, and no telemetry or settings of the caller's."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(SILENCED)}
-    paths = (str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")]))
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    paths = [str(ROOT), *(str(Path(path).resolve()) for path in given)]
     return kept | {"PYTHONPATH": os.pathsep.join(paths), "LANGSMITH_TRACING": "false"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.laboratory import Entry, Laboratory, Outcome
+from benchmarks.laboratory import Entry, Laboratory, Outcome, Sizes
 from benchmarks.report import Budget, PerStep, Row
 
 
@@ -24,11 +24,11 @@ def rows(
     *,
     case: Callable[[Entry], str],
     limits: Mapping[str, Limit],
-    count: Mapping[str, object],
+    sizes: Sizes,
 ) -> list[Row]:
     """Measure every entry; the first is the raw limit."""
     outcomes = laboratory.interleave(entries)
-    raw = outcomes[entries[0].label].medians.get("per_second")
+    raw = outcomes[entries[0].label]
     return [
         row(
             benchmark,
@@ -37,7 +37,7 @@ def rows(
             case=case(entry),
             raw=raw,
             limit=limits.get(entry.label),
-            per_step=None if outcomes[entry.label].failure else laboratory.count(entry, **count),
+            per_step=None if outcomes[entry.label].failure else laboratory.count(entry, sizes),
         )
         for entry in entries
     ]
@@ -49,22 +49,22 @@ def row(
     outcome: Outcome,
     *,
     case: str,
-    raw: float | None,
+    raw: Outcome,
     limit: Limit | None,
     per_step: PerStep | None,
 ) -> Row:
     """Sum up one entry."""
-    value = outcome.medians.get("per_second")
-    ratio = value / raw if value and raw else None
+    if outcome.failure:
+        return Row(benchmark, case, entry.label, None, "", guarantee=entry.guarantee, note=outcome.failure)
+    ratio = outcome.ratio("per_second", raw)
     return Row(
         benchmark=benchmark,
         case=case,
         contender=entry.label,
-        value=value,
+        value=outcome.median("per_second"),
         unit="steps/s",
         ratio=ratio,
         per_step=per_step,
         guarantee=entry.guarantee,
-        budget=Budget(limit.text, ratio, at_least=limit.at_least) if limit and ratio else None,
-        note=outcome.failure,
+        budget=Budget(limit.text, ratio, at_least=limit.at_least) if limit else None,
     )

@@ -22,7 +22,7 @@ Message = dict[str, str]
 interruption = Interruption()
 
 
-def sequential(*, directory: Path, steps: int) -> dict[str, float]:
+def sequential(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:
     """Time one workflow of sync steps."""
     search_flights = DBOS.step(name="search_flights")(lambda _index: RESULT)
 
@@ -32,7 +32,7 @@ def sequential(*, directory: Path, steps: int) -> dict[str, float]:
 
     workflow = DBOS.workflow(name="sequence")(sequence)
     launch(directory)
-    workflow(WARM_UP_STEPS)
+    workflow(1 + warm_up)
     started = time.perf_counter()
     workflow(steps)
     seconds = time.perf_counter() - started
@@ -40,7 +40,7 @@ def sequential(*, directory: Path, steps: int) -> dict[str, float]:
     return {"per_second": steps / seconds}
 
 
-def concurrent(*, directory: Path, runs: int, steps: int) -> dict[str, float]:
+def concurrent(*, directory: Path, runs: int, steps: int, warm_up: int) -> dict[str, float]:
     """Time many async workflows at once."""
 
     async def search_flights(_index: int) -> str:
@@ -55,7 +55,7 @@ def concurrent(*, directory: Path, runs: int, steps: int) -> dict[str, float]:
     workflow = DBOS.workflow(name="sequence")(sequence)
 
     async def measured() -> float:
-        await workflow(WARM_UP_STEPS)
+        await workflow(1 + warm_up)
         started = time.perf_counter()
         await asyncio.gather(*(workflow(steps) for _ in range(runs)))
         return time.perf_counter() - started
@@ -66,7 +66,7 @@ def concurrent(*, directory: Path, runs: int, steps: int) -> dict[str, float]:
     return {"per_second": runs * steps / seconds}
 
 
-def conversation_whole(*, directory: Path, steps: int) -> dict[str, float]:
+def conversation_whole(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:
     """Hand every step the whole conversation so far; DBOS does not record a step's arguments."""
     texts = messages(steps)
     marks: list[float] = []
@@ -76,16 +76,19 @@ def conversation_whole(*, directory: Path, steps: int) -> dict[str, float]:
 
     step = DBOS.step(name="answer")(answer)
 
-    def converse() -> None:
+    def converse(count: int) -> None:
         conversation: list[Message] = []
         marks.append(time.perf_counter())
-        for _ in texts:
+        for _ in range(count):
             conversation.append(step(conversation))
             marks.append(time.perf_counter())
 
     workflow = DBOS.workflow(name="converse")(converse)
     launch(directory)
-    workflow()
+    if warm_up:
+        workflow(min(warm_up, steps))
+        marks.clear()
+    workflow(steps)
     DBOS.destroy()
     return tenths(marks)
 

@@ -50,18 +50,18 @@ class DeltaConversation(TypedDict):
     messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
 
 
-def sequential(*, directory: Path, steps: int, durability: str) -> dict[str, float]:
+def sequential(*, directory: Path, steps: int, warm_up: int, durability: str) -> dict[str, float]:
     """Time one thread of that many supersteps."""
     with SqliteSaver.from_conn_string(database_in(directory)) as saver:
         graph = looping(Progress, search_flights, more_wanted).compile(checkpointer=saver)
-        graph.invoke(beginning(WARM_UP_STEPS), config("warm-up"), durability=durability)
+        graph.invoke(beginning(1 + warm_up), config("warm-up"), durability=durability)
         started = time.perf_counter()
         graph.invoke(beginning(steps), config("measured"), durability=durability)
         seconds = time.perf_counter() - started
     return {"per_second": steps / seconds}
 
 
-def concurrent(*, directory: Path, runs: int, steps: int, durability: str) -> dict[str, float]:
+def concurrent(*, directory: Path, runs: int, steps: int, warm_up: int, durability: str) -> dict[str, float]:
     """Time many threads at once on one event loop."""
 
     async def search(state: Progress) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def concurrent(*, directory: Path, runs: int, steps: int, durability: str) -> di
     async def measured() -> float:
         async with AsyncSqliteSaver.from_conn_string(database_in(directory)) as saver:
             graph = looping(Progress, search, more_wanted).compile(checkpointer=saver)
-            await graph.ainvoke(beginning(WARM_UP_STEPS), config("warm-up"), durability=durability)
+            await graph.ainvoke(beginning(1 + warm_up), config("warm-up"), durability=durability)
             started = time.perf_counter()
             await asyncio.gather(
                 *(graph.ainvoke(beginning(steps), config(str(run)), durability=durability) for run in range(runs))
@@ -80,30 +80,33 @@ def concurrent(*, directory: Path, runs: int, steps: int, durability: str) -> di
     return {"per_second": runs * steps / asyncio.run(measured())}
 
 
-def conversation_whole(*, directory: Path, steps: int) -> dict[str, float]:
+def conversation_whole(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:
     """Keep the conversation in the state, as `MessagesState` does."""
-    return conversation(Conversation, directory=directory, steps=steps)
+    return conversation(Conversation, directory=directory, steps=steps, warm_up=warm_up)
 
 
-def conversation_delta(*, directory: Path, steps: int) -> dict[str, float]:
+def conversation_delta(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:
     """Keep the conversation in a DeltaChannel."""
-    return conversation(DeltaConversation, directory=directory, steps=steps)
+    return conversation(DeltaConversation, directory=directory, steps=steps, warm_up=warm_up)
 
 
-def conversation(state_type: type, *, directory: Path, steps: int) -> dict[str, float]:
+def conversation(state_type: type, *, directory: Path, steps: int, warm_up: int) -> dict[str, float]:
     """Add one message of 2 KB per superstep."""
     texts = messages(steps)
     marks: list[float] = []
 
-    def answer(state: Conversation) -> dict[str, list[AIMessage]]:
+    def answer(state: Any) -> dict[str, list[AIMessage]]:
         marks.append(time.perf_counter())
         return {"messages": [AIMessage(content=texts[len(state["messages"])])]}
 
-    def route(state: Conversation) -> str:
+    def route(state: Any) -> str:
         return "answer" if len(state["messages"]) < steps else END
 
     with SqliteSaver.from_conn_string(database_in(directory)) as saver:
         graph = looping(state_type, answer, route).compile(checkpointer=saver)
+        if warm_up:
+            small = looping(Progress, search_flights, more_wanted).compile(checkpointer=saver)
+            small.invoke(beginning(1 + warm_up), config("warm-up"), durability="sync")
         graph.invoke({"messages": []}, config("measured"), durability="sync")
     return tenths(marks)
 

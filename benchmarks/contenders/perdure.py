@@ -62,20 +62,20 @@ def journey() -> None:
         travel(index)
 
 
-def sequential(*, directory: Path, steps: int) -> dict[str, float]:
+def sequential(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:
     """Time one run of sync steps, from the call to its recorded end."""
     use_store(directory)
-    perdure.run(sequence, WARM_UP_STEPS)
+    perdure.run(sequence, 1 + warm_up)
     started = time.perf_counter()
     perdure.run(sequence, steps)
     return {"per_second": steps / (time.perf_counter() - started)}
 
 
-def sequential_async(*, directory: Path, steps: int) -> dict[str, float]:
+def sequential_async(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:
     """Time one run of async steps, from the call to its recorded end."""
 
     async def measured() -> float:
-        await sequence_async(WARM_UP_STEPS)
+        await sequence_async(1 + warm_up)
         started = time.perf_counter()
         await sequence_async(steps)
         return time.perf_counter() - started
@@ -84,11 +84,11 @@ def sequential_async(*, directory: Path, steps: int) -> dict[str, float]:
     return {"per_second": steps / asyncio.run(measured())}
 
 
-def concurrent(*, directory: Path, runs: int, steps: int) -> dict[str, float]:
+def concurrent(*, directory: Path, runs: int, steps: int, warm_up: int) -> dict[str, float]:
     """Time many async runs at once, from the first call to the last recorded end."""
 
     async def measured() -> float:
-        await sequence_async(WARM_UP_STEPS)
+        await sequence_async(1 + warm_up)
         started = time.perf_counter()
         await asyncio.gather(*(sequence_async(steps, traveller) for traveller in range(runs)))
         return time.perf_counter() - started
@@ -97,7 +97,7 @@ def concurrent(*, directory: Path, runs: int, steps: int) -> dict[str, float]:
     return {"per_second": runs * steps / asyncio.run(measured())}
 
 
-def conversation_whole(*, directory: Path, steps: int) -> dict[str, float]:
+def conversation_whole(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:
     """Hand every step the whole conversation so far."""
     texts = messages(steps)
     marks: list[float] = []
@@ -115,11 +115,13 @@ def conversation_whole(*, directory: Path, steps: int) -> dict[str, float]:
             marks.append(time.perf_counter())
 
     use_store(directory)
+    if warm_up:
+        perdure.run(sequence, warm_up)
     perdure.run(converse)
     return tenths(marks)
 
 
-def conversation_new(*, directory: Path, steps: int) -> dict[str, float]:
+def conversation_new(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:
     """Hand every step only the newest message; the agent keeps the conversation."""
     texts = messages(steps)
     marks: list[float] = []
@@ -137,6 +139,8 @@ def conversation_new(*, directory: Path, steps: int) -> dict[str, float]:
             marks.append(time.perf_counter())
 
     use_store(directory)
+    if warm_up:
+        perdure.run(sequence, warm_up)
     perdure.run(converse)
     return tenths(marks)
 

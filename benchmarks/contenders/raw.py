@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from benchmarks.payload import RESULT, messages
 from benchmarks.resident import resident_bytes
 from benchmarks.spans import tenths
 
-WARM_UP_STEPS = 20
 SCHEMA = (
     "CREATE TABLE records ("
     "id INTEGER PRIMARY KEY, run INTEGER, seq INTEGER, kind TEXT, key TEXT, name TEXT, digest BLOB, value BLOB)"
@@ -21,11 +21,9 @@ JOURNAL = "SELECT * FROM records WHERE run = (SELECT run FROM runs WHERE run_id 
 DIGEST = bytes(range(32))
 
 
-def sequential(*, directory: Path, steps: int) -> dict[str, float]:
+def sequential(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:
     """Commit one row of about 200 bytes at a time."""
-    connection = opened(directory)
-    for seq in range(WARM_UP_STEPS):
-        connection.execute(INSERT, row(run=0, seq=seq))
+    connection = opened(directory, warm_up=warm_up)
     started = time.perf_counter()
     for seq in range(steps):
         connection.execute(INSERT, row(run=1, seq=seq))
@@ -34,23 +32,57 @@ def sequential(*, directory: Path, steps: int) -> dict[str, float]:
     return {"per_second": steps / seconds}
 
 
-def concurrent(*, directory: Path, runs: int, steps: int) -> dict[str, float]:
+def concurrent(*, directory: Path, runs: int, steps: int, warm_up: int) -> dict[str, float]:
     """Commit one row of every run in one transaction: the best that group commit can do."""
-    connection = opened(directory)
+    connection = opened(directory, warm_up=warm_up)
     started = time.perf_counter()
     for seq in range(steps):
         connection.execute("BEGIN IMMEDIATE")
         for run in range(runs):
-            connection.execute(INSERT, row(run=run, seq=seq))
+            connection.execute(INSERT, row(run=run + 1, seq=seq))
         connection.execute("COMMIT")
     seconds = time.perf_counter() - started
     connection.close()
     return {"per_second": runs * steps / seconds}
 
 
-def conversation(*, directory: Path, steps: int) -> dict[str, float]:
+def concurrent_awaited(*, directory: Path, runs: int, steps: int, warm_up: int) -> dict[str, float]:
+    """Commit the same transactions for as many tasks, each of which awaits its row before it hands in the next."""
+    connection = opened(directory, warm_up=warm_up)
+    waiting: list[tuple[tuple[object, ...], asyncio.Future[None]]] = []
+
+    def commit() -> None:
+        batch = waiting.copy()
+        waiting.clear()
+        connection.execute("BEGIN IMMEDIATE")
+        for values, _ in batch:
+            connection.execute(INSERT, values)
+        connection.execute("COMMIT")
+        for _, future in batch:
+            future.set_result(None)
+
+    async def task(run: int, loop: asyncio.AbstractEventLoop) -> None:
+        for seq in range(steps):
+            future = loop.create_future()
+            if not waiting:
+                loop.call_soon(commit)
+            waiting.append((row(run=run + 1, seq=seq), future))
+            await future
+
+    async def measured() -> float:
+        loop = asyncio.get_running_loop()
+        started = time.perf_counter()
+        await asyncio.gather(*(task(run, loop) for run in range(runs)))
+        return time.perf_counter() - started
+
+    seconds = asyncio.run(measured())
+    connection.close()
+    return {"per_second": runs * steps / seconds}
+
+
+def conversation(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:
     """Commit one message of 2 KB at a time."""
-    connection = opened(directory)
+    connection = opened(directory, warm_up=warm_up)
     marks = [time.perf_counter()]
     for seq, text in enumerate(messages(steps)):
         connection.execute(INSERT, row(run=1, seq=seq, text=text))
@@ -83,12 +115,14 @@ def read_journal(database: Path, *, run_id: str) -> tuple[float, int]:
     return seconds, len(rows)
 
 
-def opened(directory: Path) -> apsw.Connection:
-    """Open a new database the way perdure opens its own."""
+def opened(directory: Path, *, warm_up: int = 0) -> apsw.Connection:
+    """Open a new database the way perdure opens its own, and commit so many rows before measuring begins."""
     connection = apsw.Connection(str(directory / "raw.db"))
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute(SCHEMA)
+    for seq in range(1 + warm_up):
+        connection.execute(INSERT, row(run=0, seq=seq))
     return connection
 
 

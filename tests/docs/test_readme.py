@@ -1,0 +1,75 @@
+"""What the documents say is executed or compared here, so that they cannot drift from the code."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_every_python_block_of_the_readme_runs(number: int, tmp_path: Path) -> None:
+    script = tmp_path / f"block_{number}.py"
+    script.write_text(BLOCKS[number], encoding="utf-8")
+    done = _python(str(script), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_first_block_prints_its_result_and_keeps_one_run(tmp_path: Path) -> None:
+    script = tmp_path / "outreach.py"
+    script.write_text(BLOCKS[0], encoding="utf-8")
+    done = _python(str(script), cwd=tmp_path)
+    assert done.stdout == "sent to ada@example.com\n"
+    assert (tmp_path / ".perdure" / "perdure.db").exists()
+
+
+def test_the_readme_names_every_setting() -> None:
+    missing = [name for name in Settings.__struct_fields__ if f"PERDURE_{name.upper()}" not in README]
+    assert missing == []
+
+
+def test_the_readme_names_every_command() -> None:
+    listed = _python("-m", "perdure", "--help", cwd=ROOT).stdout
+    commands = re.findall(r"^  (\w+)  ", listed.partition("Commands:")[2], re.MULTILINE)
+    assert len(commands) >= 6
+    assert [command for command in commands if f"`perdure {command}" not in README] == []
+
+
+def test_the_top_of_the_package_is_the_documented_surface() -> None:
+    assert len(perdure.__all__) <= 26
+    assert all(hasattr(perdure, name) for name in perdure.__all__)
+    public = {name for name in vars(perdure) if not name.startswith("_")} - set(perdure.__all__)
+    submodules = {name for name in public if f"perdure.{name}" in sys.modules}
+    assert public - submodules == set()
+
+
+def test_the_architecture_names_every_module_of_the_engine_and_the_store() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    packages = ("engine", "store")
+    names = [
+        path.name
+        for package in packages
+        for path in (ROOT / "src" / "perdure" / package).glob("*.py")
+        if path.name != "__init__.py"
+    ]
+    assert len(names) > 15
+    assert [name for name in names if name not in text] == []
+
+
+def _python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
