@@ -288,8 +288,6 @@ def read_body(record: Record) -> Any:  # noqa: ANN401 - the struct depends on th
 def record_digest(run_id: str, before: bytes, record: Record) -> bytes:
     """The digest that binds a record's fields to its place in the chain."""
     fields = (
-        before,
-        run_id,
         record.seq,
         record.kind,
         record.key,
@@ -299,7 +297,12 @@ def record_digest(run_id: str, before: bytes, record: Record) -> bytes:
         record.epoch,
         record.body,
     )
-    return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
+    return fields_digest(run_id.encode(), before, fields)
+
+
+def fields_digest(run_id: bytes, before: bytes, fields: tuple[Any, ...]) -> bytes:
+    """The same for fields that are not a record yet."""
+    return hashlib.sha256(before + run_id + _encode_fields(fields)).digest()[:DIGEST_BYTES]
 
 
 def run_digest(run: Run) -> bytes:

@@ -64,37 +64,21 @@ Decision = Fresh | Replayed | Verdicted | InDoubt | Diverged
 
 
 class Entry:
-    """What the journal knows of one step key."""
+    """What the journal knows of one step key. Most keys are a plain completed step, so the rest is told by defaults."""
 
-    __slots__ = (
-        "_body",
-        "_done",
-        "arguments",
-        "attempts",
-        "doubt",
-        "failed",
-        "intent",
-        "kind",
-        "name",
-        "not_before",
-        "seq",
-        "shown",
-        "verdict",
-    )
+    attempts = 0
+    not_before = 0.0
+    shown = ""
+    doubt = ""
+    intent: Record | None = None
+    verdict: Settled | None = None
+    _done: Record | None = None
+    _body: Done | None = None
 
     def __init__(self, record: Record, kind: Literal["step", "effect"]) -> None:
-        self.seq = record.seq
         self.kind = kind
         self.name = record.name
         self.arguments = record.arguments
-        self.shown = ""
-        self.attempts = 0
-        self.not_before = 0.0
-        self.intent: Record | None = None
-        self.doubt = ""
-        self.verdict: Settled | None = None
-        self._done: Record | None = None
-        self._body: Done | None = None
 
     @property
     def done(self) -> Done | None:
@@ -135,6 +119,39 @@ class Entry:
         return self.shown or f"{self.name}(…)"
 
 
+class Strands:
+    """Which calls and strands each scope has on record; made from the keys when it is first asked for."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._last_call: dict[str, tuple[int, str]] = {}
+        self._last_child: dict[str, dict[str, tuple[int, str]]] = {}
+        for key in keys:
+            scope, dot, index = key.rpartition(".")
+            if dot and index.isdecimal() and not key.startswith("="):
+                if scope not in self._last_call:
+                    self._note_parents(scope, key)
+                self._last_call[scope] = max(self._last_call.get(scope, (-1, "")), (int(index), key))
+
+    def beyond(self, scope: str, index: int, spawned: Mapping[str, int]) -> str:
+        """The key of a call of this scope, or of a strand it started, beyond so many calls and strands; else empty."""
+        last, key = self._last_call.get(scope, (-1, ""))
+        if last >= index:
+            return key
+        for name, (occurrence, child_key) in self._last_child.get(scope, {}).items():
+            if occurrence >= spawned.get(name, 0):
+                return child_key
+        return ""
+
+    def _note_parents(self, scope: str, key: str) -> None:
+        """Remember of every strand on the way to this scope that its parent started it."""
+        parent, slash, strand = scope.rpartition("/")
+        while slash:
+            name, _, occurrence = strand.rpartition("#")
+            known = self._last_child.setdefault(parent, {})
+            known[name] = max(known.get(name, (-1, "")), (int(occurrence), key))
+            parent, slash, strand = parent.rpartition("/")
+
+
 class Journal:
     """The records of one run, indexed by step key."""
 
@@ -144,18 +161,15 @@ class Journal:
         self.patches: set[str] = set()
         self.ended: Ended | None = None
         self.first: Record | None = None
-        self.seconds = 0.0
-        self._last_index: dict[str, int] = {}
-        self._strands: dict[str, dict[str, tuple[int, str]]] = {}
+        self._strands: Strands | None = None
         for record in records:
             self.absorb(record)
 
     def absorb(self, record: Record) -> None:
         """Take the next record in."""
         kind = record.kind
-        if kind == Kind.STEP:
-            entry = self._entry(record, "step")
-            entry.complete(record)
+        if kind == "step":
+            self._entry(record, "step").complete(record)
         elif kind == Kind.RECEIPT:
             self._entry(record, "effect").complete(record)
         elif kind == Kind.PATCHED:
@@ -184,33 +198,17 @@ class Journal:
 
     def beyond(self, scope: str, index: int, spawned: Mapping[str, int]) -> Entry | None:
         """A call recorded in this scope, or in a strand it started, that lies beyond so many calls and strands."""
-        if self._last_index.get(scope, -1) >= index:
-            return self.entries.get(f"{scope}.{index}") or self.entries[f"{scope}.{self._last_index[scope]}"]
-        for name, (occurrence, key) in self._strands.get(scope, {}).items():
-            if occurrence >= spawned.get(name, 0):
-                return self.entries[key]
-        return None
+        if self._strands is None:
+            self._strands = Strands(self.entries)
+        key = self._strands.beyond(scope, index, spawned)
+        return self.entries[key] if key else None
 
     def _entry(self, record: Record, kind: Literal["step", "effect"]) -> Entry:
         entry = self.entries.get(record.key)
         if entry is None:
             entry = self.entries[record.key] = Entry(record, kind)
-            scope, dot, index = record.key.rpartition(".")
-            if dot and index.isdecimal() and not record.key.startswith("="):
-                if scope not in self._last_index:
-                    self._note_strands(scope, record.key)
-                self._last_index[scope] = max(self._last_index.get(scope, -1), int(index))
+            self._strands = None
         return entry
-
-    def _note_strands(self, scope: str, key: str) -> None:
-        """Remember of every strand on the way to this scope that its parent started it."""
-        parent, slash, strand = scope.rpartition("/")
-        while slash:
-            name, _, occurrence = strand.rpartition("#")
-            known = self._strands.setdefault(parent, {})
-            if name not in known or int(occurrence) > known[name][0]:
-                known[name] = (int(occurrence), key)
-            parent, slash, strand = parent.rpartition("/")
 
     def _absorb_progress(self, record: Record) -> None:
         body: Any = read_body(record)

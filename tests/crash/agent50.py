@@ -1,6 +1,6 @@
 """An agent of fifty steps for the campaigns: steps, retries, effects of every policy, on an event loop and in threads.
 
-Each execution of a body is one line in the file CRASH_BODIES, written with a single append, so that the dead are counted too.
+Each execution of a body is one line in the file CRASH_BODIES, written with a single append: the dead are counted too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tests.crash.outside import World
 
 RUN_ID: Final = "fifty"
 STEPS: Final = 50
+FAILED_ATTEMPTS: Final = 4
 IN_FLIGHT_SECONDS: Final = 1.2
 """How long a request of a dead sender may still land; the delayed outside is well below it."""
 
@@ -80,9 +81,7 @@ def charge(what: str) -> str:
 @perdure.effect(keyed=True)
 async def charge_later(what: str) -> str:
     key, attempt = executed()
-    return await asyncio.to_thread(
-        world().perform, "charge_later", what, key=key, attempt=attempt, honours_key=True
-    )
+    return await asyncio.to_thread(world().perform, "charge_later", what, key=key, attempt=attempt, honours_key=True)
 
 
 @perdure.effect(in_flight_seconds=IN_FLIGHT_SECONDS)

@@ -76,22 +76,24 @@ def read_journal(path: Path, run_id: str) -> Journal:
     if not path.exists() or not path.stat().st_size:
         return Journal()
     with reading(path) as database:
-        if not database.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'runs'").fetchall()[0][0]:
+        if not _rows(database, "SELECT name FROM sqlite_schema WHERE name = ?", "runs"):
             return Journal()
-        runs = database.execute("SELECT run, state, reason FROM runs WHERE run_id = ?", (run_id,)).fetchall()
+        runs = _rows(database, "SELECT run, state, reason FROM runs WHERE run_id = ?", run_id)
         if not runs:
             return Journal()
         run, state, reason = runs[0]
-        rows = database.execute(
-            "SELECT seq, kind, key, name, at, body FROM records WHERE run = ? ORDER BY seq", (run,)
-        ).fetchall()
-    return Journal(state, reason, tuple(Entry(*row[:5], json.loads(row[5])) for row in rows))
+        rows = _rows(database, "SELECT seq, kind, key, name, at, body FROM records WHERE run = ? ORDER BY seq", run)
+    return Journal(
+        state,
+        reason,
+        tuple(Entry(seq, kind, key, name, at, json.loads(body)) for seq, kind, key, name, at, body in rows),
+    )
 
 
 def read_letters(path: Path, run_id: str) -> list[tuple[str, str, int]]:
     """What others wrote to a run: kind, key, attempt."""
     with reading(path) as database:
-        rows = database.execute("SELECT kind, key, body FROM mailbox WHERE run_id = ?", (run_id,)).fetchall()
+        rows = _rows(database, "SELECT kind, key, body FROM mailbox WHERE run_id = ? ORDER BY mail", run_id)
     return [(kind, key, json.loads(body).get("attempt", 0)) for kind, key, body in rows]
 
 
@@ -103,3 +105,7 @@ def effect_key(run_id: str, key: str) -> str:
 def _outcome(body: dict[str, Any]) -> Any:
     failure = body.get("failure")
     return (failure["type"], failure["message"]) if failure else body.get("value")
+
+
+def _rows(database: apsw.Connection, query: str, argument: Any) -> list[Any]:
+    return list(database.execute(query, (argument,)))

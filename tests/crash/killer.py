@@ -1,10 +1,12 @@
 """Kills its own process, with a real SIGKILL, at a chosen moment of its work on the store or on the outside.
 
-A moment is named `side:what#occurrence`. What is the record being written (`step:main.7`), or the verb where none is known yet
-(`claim_run`). Such a name means the same moment in every run of a deterministic agent, however its commits are grouped.
-Sides of a write: before, inside (nothing committed yet), unmarked (committed), marked, after (acknowledged).
+A moment is named `side:what#occurrence`. What is the record being written (`step:main.7`), or the verb where none is
+known yet (`claim_run`). Such a name means the same moment in every run of a deterministic agent, however its commits
+are grouped. Sides of a write: before, inside (nothing committed yet), unmarked (committed), marked, after
+(acknowledged).
 
-CRASH_AT names the moment, or is its number in this process; CRASH_MOMENTS names a file that collects every moment passed.
+CRASH_AT names the moment to die at, or is its number in this process; CRASH_FREEZE_AT names one to freeze at instead;
+CRASH_MOMENTS names a file that collects every moment passed.
 """
 
 from __future__ import annotations

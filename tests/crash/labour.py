@@ -1,7 +1,8 @@
 """An agent that acknowledges each step the moment it has its value, and swallows every error an agent can swallow.
 
-What it acknowledged must be there afterwards, whatever befell the store; and no effect may follow a step that was not saved.
-Lines go to the files it is told of, each with a single append: `bodies` (a body runs), `acknowledged` (a value was handed on).
+What it acknowledged must be there afterwards, whatever befell the store; no effect may follow a step that was not
+saved. Its notes are files of numbers, each line a single append: `bodies` (a step's body runs), `acknowledged` (its
+value was handed on), `performed` (an effect's body runs), `confirmed` (its value was handed on).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Forks the processes that the campaigns kill: each is a real process of its own, without the price of starting an interpreter.
+"""Forks the processes that the campaigns kill: each is a real process, without the price of starting an interpreter.
 
-A child leaves the serving loop and ends like any script: its uncaught exceptions meet the interpreter's own hook, and its exit
-code is the interpreter's.
+A child leaves the serving loop and ends like any script: its uncaught exceptions meet the interpreter's own hook, and
+its exit code is the interpreter's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import perdure
 
@@ -55,7 +55,7 @@ class Nursery:
         out, err = ((folder / name).read_text() for name in ("out", "err"))
         return Ended(answer["pid"], answer["returncode"], out, err)
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

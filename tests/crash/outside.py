@@ -1,7 +1,7 @@
 """The outside world: a process of its own, with a ledger of its own, that counts what was really done to it.
 
-A request lands after the world's delay, whether or not its sender is still alive, and is acknowledged only once it has landed.
-Requests and answers are lines of JSON over a loopback socket. It knows nothing of perdure.
+A request lands after the world's delay, whether or not its sender still lives, and is acknowledged only once it has
+landed. Requests and answers are lines of JSON over a loopback socket. It knows nothing of perdure.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Ledger:
         self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._database.execute("PRAGMA synchronous = OFF")
         self._database.execute(
-            "CREATE TABLE executions (id INTEGER PRIMARY KEY, world, operation, key, payload, attempt, honours_key)"
+            "CREATE TABLE executions (id INTEGER PRIMARY KEY, world, operation, key, payload, attempt)"
         )
         self._delays: dict[str, float] = {}
         self._received: dict[str, int] = {}
@@ -135,8 +135,8 @@ class Ledger:
                 if known:
                     return {"receipt": _receipt(operation, payload)}
             self._database.execute(
-                "INSERT INTO executions (world, operation, key, payload, attempt, honours_key) VALUES (?, ?, ?, ?, ?, ?)",
-                (world, operation, key, payload, request["attempt"], request["honours_key"]),
+                "INSERT INTO executions (world, operation, key, payload, attempt) VALUES (?, ?, ?, ?, ?)",
+                (world, operation, key, payload, request["attempt"]),
             )
         return {"receipt": _receipt(operation, payload)}
 

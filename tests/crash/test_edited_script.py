@@ -1,4 +1,4 @@
-"""A script edited between its crash and its resume: what still matches goes on, what does not parks and shows both calls."""
+"""A script edited between crash and resume: what still matches goes on, what does not parks and shows both calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.crash.nursery import environment
 from tests.crash.trial import KILLED
 
 PARKED: Final = 5
-BEFORE_THE_AGENT: Final = '''
+BEFORE_THE_AGENT: Final = """
 import os, signal
 from pathlib import Path
 import perdure
@@ -43,7 +43,7 @@ def perhaps_die() -> None:
 
 @perdure.agent
 def trip(start: int) -> int:
-'''
+"""
 AGENT: Final = """\
     first = fetch(start)
     second = weigh(first)
@@ -78,12 +78,19 @@ DIVERGED: Final = {
 }
 
 
-def run(folder: Path, agent: str, *, helpers: str = BEFORE_THE_AGENT, crash: bool = False) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, agent: str, *, helpers: str = BEFORE_THE_AGENT, crash: bool = False
+) -> subprocess.CompletedProcess[str]:
     script = folder / "trip.py"
     script.write_text(helpers + agent + AFTER_THE_AGENT)
     settings = {"CRASH_HERE": "yes"} if crash else {}
     return subprocess.run(
-        [sys.executable, str(script)], cwd=folder, env=environment(settings), capture_output=True, text=True, check=False
+        [sys.executable, str(script)],
+        cwd=folder,
+        env=environment(settings),
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 

@@ -48,7 +48,7 @@ def kill_twice(trial: Trial, kills: tuple[str, int]) -> None:
 
 
 def kill_recovery(trial: Trial, *, at: int) -> None:
-    """Kill a recovery at its nth moment; one that stops before it, because it needs a person, is given the answer first."""
+    """Kill a recovery at its nth moment; one that stops before to ask a person is given the answer first."""
     trial.tally.planned += 1
     for _ in range(3):
         before = trial.journal()

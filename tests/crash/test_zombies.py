@@ -130,4 +130,3 @@ def thaw(scene: Scene, zombie: subprocess.Popen[str]) -> Ended:
 def expect_refused(ended: Ended) -> None:
     assert ended.returncode == REFUSED, ended.err
     assert "Traceback" not in ended.err
-

@@ -1,6 +1,6 @@
-"""One trial of a campaign: the fifty steps killed and resumed in a folder of their own, and the judgement of what is left.
+"""One trial of a campaign: the fifty steps killed and resumed in a folder of their own, and what is left, judged.
 
-The judge reads the database by itself, the bodies' log and the outside's ledger; perdure is only asked to take a verdict.
+The judge reads the database by itself, the bodies' log and the outside's ledger; perdure only takes its verdicts.
 """
 
 from __future__ import annotations
@@ -146,6 +146,8 @@ class Trial:
                 self._wrong(f"result {last.out} instead of {self.reference.out}")
             if comparable(journal) != self.reference.values:
                 self._wrong(f"values differ: {comparable(journal)}")
+            if len(journal.failed_attempts()) != agent50.FAILED_ATTEMPTS:
+                self._wrong(f"failed attempts: {journal.failed_attempts()}")
         self._judge_another_resume(last)
 
     def journal(self) -> Journal:
@@ -229,6 +231,7 @@ def uninterrupted(folder: Path, nursery: Nursery, world: World) -> Reference:
     trial.judge(ended)
     assert not trial.tally.wrong, trial.tally.wrong
     assert len(trial.journal().completed()) == agent50.STEPS
+    assert len(trial.journal().failed_attempts()) == agent50.FAILED_ATTEMPTS
     done = sorted((found.operation, found.payload) for found in world.executions())
     return Reference(ended.out, comparable(trial.journal()), done, passed)
 

@@ -52,11 +52,47 @@ class Workshop:
     def journal(self) -> Journal:
         return read_journal(self.store, labour.RUN_ID)
 
-    def lost(self) -> set[int]:
-        """Acknowledged steps and effects that the store, opened anew and verified, does not have."""
-        acknowledged = {f"work:{number}" for number in self.noted("acknowledged")}
-        acknowledged |= {f"announce:{number}" for number in self.noted("confirmed")}
-        ...
+    def saved(self) -> set[str]:
+        """The steps and effects that the store has, opened anew, its chain verified by perdure itself."""
+        if not self.store.exists():
+            return set()
+        store = SqliteStore(self.store)
+        try:
+            if store.read_run(labour.RUN_ID) is not None:
+                store.load_journal(labour.RUN_ID)
+        finally:
+            store.close()
+        values = [str(value) for value in self.journal().completed().values()]
+        return {value.partition(":")[0] for value in values}
+
+    def acknowledged(self) -> set[str]:
+        """The steps and effects whose values were handed to the agent."""
+        steps = {str(number) for number in self.noted("acknowledged")}
+        return steps | {f"announced {number}" for number in self.noted("confirmed")}
+
+    def lost(self) -> set[str]:
+        """What was acknowledged and is not saved."""
+        return self.acknowledged() - self.saved()
+
+    def finish(self, **settings: str) -> int:
+        """Resume undisturbed to the end, settling what is in doubt by the notes; how many effects were in doubt."""
+        bodies = len(self.noted("bodies"))
+        saved = self.saved()
+        ended = self.run(**settings)
+        doubtful = self.journal().open_intents() if ended.returncode == IN_DOUBT else []
+        if doubtful:
+            person.settle(self.store, labour.RUN_ID, doubtful, self._find_out)
+            ended = self.run(**settings)
+        assert ended.returncode == 0, ended.err
+        assert ended.out == f"{self.count}\n"
+        assert not saved & {str(number) for number in self.noted("bodies")[bodies:]}, "a saved step ran again"
+        expected = range(labour.EFFECT_EVERY - 1, self.count, labour.EFFECT_EVERY)
+        assert Counter(self.noted("performed")) == Counter(expected), "an effect was repeated or lost"
+        return len(doubtful)
+
+    def _find_out(self, entry: Entry) -> str | None:
+        number = entry.body["arguments"]["number"]
+        return f"announced {number}" if number in self.noted("performed") else None
 
     def expect_refusal(self, ended: Ended) -> None:
         """The store failed: three lines say so, and no effect was performed after a step that was not acknowledged."""

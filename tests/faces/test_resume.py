@@ -70,26 +70,23 @@ def test_script_that_runs_when_loaded_is_refused_before_it_starts_anything(agent
     assert agent.lines("log.txt") == ["fetch 0", "fetch 1"]
 
 
-@pytest.mark.parametrize(
-    ("app", "said"),
-    [
+def test_code_that_cannot_be_used_is_named(agent: Any) -> None:
+    killed(agent, "1")
+    agent.write("broken.py", "\n1 / 0\n")
+    agent.write("empty.py", "")
+    agent.write("exits.py", "sys.exit(3)")
+    for app, said in (
         ("missing.py", "--app missing.py does not exist."),
         ("no.such.module", "ModuleNotFoundError: No module named 'no'"),
         (".", "--app . is a directory."),
         ("broken.py", "cannot be loaded: ZeroDivisionError: division by zero (broken.py, line 4)"),
         ("empty.py", "empty.py has no agent work.report; its agents are: none."),
         ("exits.py", "cannot be loaded: SystemExit: 3"),
-    ],
-)
-def test_code_that_cannot_be_used_is_named(agent: Any, app: str, said: str) -> None:
-    killed(agent, "1")
-    agent.write("broken.py", "\n1 / 0\n")
-    agent.write("empty.py", "")
-    agent.write("exits.py", "sys.exit(3)")
-    result = agent.perdure("resume", "--app", app)
-    assert result.code == 2, result
-    assert said in result.err
-    assert "Traceback" not in result.err
+    ):
+        result = agent.perdure("resume", "--app", app)
+        assert result.code == 2, result
+        assert said in result.err
+        assert "Traceback" not in result.err
 
 
 def test_effect_in_doubt_ends_with_4_and_the_command_that_settles_it(agent: Any) -> None:
@@ -144,7 +141,6 @@ def test_agents_own_failure_ends_with_1_shows_its_traceback_and_can_be_resumed(p
 def test_run_that_keeps_ending_its_workers_is_parked_until_it_is_named(agent: Any) -> None:
     """The fourth delivery without a completed step is refused; a person who names the run is obeyed."""
     name = killed(agent, "0", "1")
-    agent.write("deadly.py", "os.kill(os.getpid(), 9)")
     for _ in range(3):
         agent.python("work.py", "1", KILL="0")
     unasked = agent.perdure("resume", "--app", "work.py")
@@ -184,9 +180,9 @@ def test_interrupted_resume_stays_resumable(place: Any) -> None:
 def test_reader_that_goes_away_does_not_stop_the_run(agent: Any) -> None:
     killed(agent, "0", "30")
     command = f"{sys.executable} -P -m perdure resume --app work.py | head -n 1"
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S602 - a pipe is what is tested
         command,
-        shell=True,  # noqa: S602 - a pipe is what is tested
+        shell=True,
         cwd=agent.folder,
         env=agent.environment,
         capture_output=True,
@@ -195,6 +191,7 @@ def test_reader_that_goes_away_does_not_stop_the_run(agent: Any) -> None:
         check=False,
     )
     assert "stopped" in done.stdout
+    assert done.returncode == 0
     assert "Traceback" not in done.stderr
     assert agent.runs()[0]["state"] == "completed"
 

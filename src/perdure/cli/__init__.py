@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from perdure.cli.options import store_option
-from perdure.cli.screen import fail, is_coloured
+from perdure.cli.screen import fail, is_coloured, silence
 from perdure.errors import InternalError, PerdureError, Signal
 from perdure.version import VERSION
 
@@ -63,7 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
         fail("interrupted; what was recorded is kept")
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
-        return _reader_gone()
+        silence()
+        return BROKEN_PIPE_EXIT_CODE
     except PerdureError as error:
         fail(*error.lines())
         return error.exit_code
@@ -83,12 +84,6 @@ def _fault(error: Exception) -> InternalError:
         safe="what was recorded is kept.",
         hint="this is a fault in perdure: please report it with this line",
     )
-
-
-def _reader_gone() -> int:
-    """Nobody reads standard output any more: say nothing further, not even when Python flushes it at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE_EXIT_CODE
 
 
 def _print_everything() -> None:

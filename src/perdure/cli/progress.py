@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from perdure import events
-from perdure.cli.screen import bad, doubtful, good, say
+from perdure.cli.screen import bad, doubtful, good, tell
 from perdure.telemetry.text import legible
 
 Describe = Callable[[str, str], tuple[str, str]]
@@ -45,25 +45,21 @@ def kind_only(step: str, kind: str) -> tuple[str, str]:
 
 
 class Progress:
-    """A subscriber that prints; when nobody reads any more it is silent, and the run goes on."""
+    """A subscriber that prints each event of one run as it happens."""
 
     def __init__(self, numbers: dict[str, int], open_steps: dict[str, int], describe: Describe = kind_only) -> None:
         self._numbers = dict(numbers)
         self._open = dict(open_steps)
         self._describe = describe
         self._in_doubt: set[str] = set()
-        self._is_read = True
         self.ended: events.RunEnded | None = None
 
     def __call__(self, event: events.Observable) -> None:
         if isinstance(event, events.RunEnded):
             self.ended = event
         line = self._line(event)
-        if line and self._is_read:
-            try:
-                say(line)
-            except OSError:
-                self._is_read = False
+        if line:
+            tell(line)
 
     def _line(self, event: events.Observable) -> str:
         match event:

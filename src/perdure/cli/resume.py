@@ -15,7 +15,7 @@ from perdure.cli.app import load_agent
 from perdure.cli.options import looking, run_argument, store_option
 from perdure.cli.progress import Progress, kind_only
 from perdure.cli.runs import find_run, unfinished
-from perdure.cli.screen import bold, dim, good, joined, say, spread
+from perdure.cli.screen import bold, dim, good, joined, say, spread, tell
 from perdure.cli.status import Status, numbers_of, resume_command, status_of
 from perdure.engine import agent as engine
 from perdure.errors import PerdureError, StepFailed, UsageError
@@ -109,7 +109,7 @@ def _go_on(stopped: Stopped, agent: Callable[..., Any], *, pardon: bool) -> None
 def _show_stopped(stopped: Stopped) -> None:
     run = stopped.run
     where, cause = _stopped_words(stopped)
-    say(joined(f"{bold(run.name)}  {where}", cause))
+    tell(joined(f"{bold(run.name)}  {where}", cause))
     done = [entry for _, entry in Journal(stopped.records).completed()]
     if not done:
         return
@@ -117,7 +117,7 @@ def _show_stopped(stopped: Stopped) -> None:
     saved = f"saved {duration(seconds)}"
     if run.agent == demo.NAME:
         saved = f"{saved} and ${demo.dollars_of(entry.name for entry in done):.4f} (made up)"
-    say(spread(f"  {counted(len(done), 'step')} done, not repeated", dim(saved)))
+    tell(spread(f"  {counted(len(done), 'step')} done, not repeated", dim(saved)))
 
 
 def _stopped_words(stopped: Stopped) -> tuple[str, str]:
@@ -132,14 +132,14 @@ def _stopped_words(stopped: Stopped) -> tuple[str, str]:
 
 def _show_completed(stopped: Stopped, value: object, *, steps: int) -> None:
     deliveries = sum(record.kind == Kind.DELIVERY for record in stopped.records) + 1
-    say(f"  {good('completed')}  {counted(steps, 'step')}, delivery {deliveries}")
+    tell(f"  {good('completed')}  {counted(steps, 'step')}, delivery {deliveries}")
     _show_result(codec.seal(value).decode())
 
 
 def _show_finished(stopped: Stopped) -> None:
     run = stopped.run
     ago = age(clock.wall_seconds() - run.updated_at)
-    say(f"{bold(run.name)}  {run.state} {ago} ago after {counted(run.steps, 'step')}; nothing is left to resume")
+    tell(f"{bold(run.name)}  {run.state} {ago} ago after {counted(run.steps, 'step')}; nothing is left to resume")
     ended = read_body(stopped.records[-1])
     if isinstance(ended, Ended) and run.state == RunState.COMPLETED and not ended.blob:
         _show_result(bytes(ended.value).decode())
@@ -147,7 +147,7 @@ def _show_finished(stopped: Stopped) -> None:
 
 def _show_result(sealed: str) -> None:
     if sealed != "null":
-        say(f"  result: {legible(sealed, _RESULT_CHARACTERS)}")
+        tell(f"  result: {legible(sealed, _RESULT_CHARACTERS)}")
 
 
 def _failed(stopped: Stopped, error: Exception, *, steps: int) -> PerdureError:

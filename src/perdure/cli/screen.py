@@ -20,6 +20,19 @@ def say(text: str = "", *, newline: bool = True) -> None:
     click.echo(text, nl=newline)
 
 
+def tell(text: str) -> None:
+    """Show a line about work that goes on whether or not anybody reads it."""
+    try:
+        say(text)
+    except OSError:
+        silence()
+
+
+def silence() -> None:
+    """Nobody reads standard output any more: nothing further is written to it, not even when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def fail(*lines: str) -> None:
     """Show lines on standard error; the first says whose they are."""
     for number, line in enumerate(lines):

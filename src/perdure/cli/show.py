@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LISTED: Final = 20
 _RESULT_CHARACTERS: Final = 500
+_CAUSE_CHARACTERS: Final = 240
 _MARKS: Final = {
     Kind.STEP: good("✔"),
     Kind.RECEIPT: good("✔"),
@@ -90,7 +91,7 @@ def _list_run(run: Run, status: Status) -> None:
     ago = age(clock.wall_seconds() - run.created_at)
     say(f"{bold(f'{legible(run.name, 17):<17}')} {legible(run.agent, 22):<22} {state} {run.steps:>6} {ago:>7}")
     if status.cause:
-        say(f"  {dim(legible(status.cause.splitlines()[0], columns() - 2))}")
+        say(f"  {dim(legible(status.cause.splitlines()[0].removeprefix(f'Run {run.name}: '), _CAUSE_CHARACTERS))}")
     if status.next:
         say(f"  {dim('next:')} {status.next}")
 

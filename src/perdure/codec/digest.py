@@ -40,6 +40,9 @@ _HASHED: Final = b"\xc7\x20\x01"
 _NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 """How NaN and the infinities begin in MessagePack. Other bytes may look the same, so a match is a suspicion."""
 
+_SHORT_MAP: Final = 15
+"""A MessagePack map of so many entries has a header of one byte."""
+
 ArgumentKey = tuple[str, str | int]
 """The name of the step, and the name or position of the argument."""
 
@@ -54,6 +57,9 @@ def digest_arguments(
 
     The order of keyword arguments does not count. The cache changes the time this takes and never the result.
     """
+    short = _short(arguments)
+    if short is not None:
+        return sha256(short).digest()[:DIGEST_BYTES]
     named = list(enumerate(arguments)) if isinstance(arguments, tuple) else sorted(arguments.items())
     written = []
     for name, value in named:
@@ -107,6 +113,17 @@ class PrefixCache:
     def _forget(self, key: ArgumentKey) -> None:
         prefix, _ = self._prefixes.pop(key, (b"", None))
         self.held_bytes -= len(prefix)
+
+
+def _short(arguments: Mapping[str, object] | tuple[object, ...]) -> bytes | None:
+    """What is hashed, for a few small plain arguments, written in one go; None where they need a closer look."""
+    if type(arguments) is not dict or len(arguments) > _SHORT_MAP:
+        return None
+    try:
+        content = _encode(arguments)
+    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError):
+        return None
+    return None if len(content) > LARGE_BYTES or _NOT_FINITE.search(content) else content[1:]
 
 
 def _content(value: object) -> bytes:

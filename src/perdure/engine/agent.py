@@ -38,6 +38,7 @@ from perdure.telemetry import terminal
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
+    from perdure.engine.active import Active
     from perdure.engine.session import Session
     from perdure.records import Run
 
@@ -137,9 +138,10 @@ def resume(agent: Callable[..., Any], run: Run, *, pardon: bool = True) -> Any:
     """Resume a run with the arguments its first record holds; `pardon` where a person asked for it by name."""
     spec = spec_of(agent)
     opened = session()
+    active = lifecycle.open_run(opened, spec, run, pardon=pardon)
     if spec.signature.is_async:
-        return asyncio.run(_execute_async(opened, spec, run, pardon=pardon))
-    return _execute(opened, spec, run, pardon=pardon)
+        return asyncio.run(_execute_async(opened, spec, active))
+    return _execute(opened, spec, active)
 
 
 class Handle(Generic[T]):
@@ -197,10 +199,11 @@ def start(agent: Callable[..., Any], *args: Any, run_id: str | None = None, **kw
 
     def execute() -> None:
         try:
+            active = lifecycle.open_run(opened, spec, accepted)
             if spec.signature.is_async:
-                future.set_result(asyncio.run(_execute_async(opened, spec, accepted)))
+                future.set_result(asyncio.run(_execute_async(opened, spec, active)))
             else:
-                future.set_result(_execute(opened, spec, accepted))
+                future.set_result(_execute(opened, spec, active))
         except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
             future.set_exception(error)
 
@@ -231,13 +234,13 @@ def _run(spec: AgentSpec, request: Request) -> Any:
         return asyncio.run(_run_async(spec, request))
     terminal.install()
     opened = session()
-    return _execute(opened, spec, lifecycle.accept(opened, spec, request))
+    return _execute(opened, spec, lifecycle.enter(opened, spec, request))
 
 
 async def _run_async(spec: AgentSpec, request: Request) -> Any:
     terminal.install()
     opened = session()
-    return await _execute_async(opened, spec, lifecycle.accept(opened, spec, request))
+    return await _execute_async(opened, spec, lifecycle.enter(opened, spec, request))
 
 
 def _sync_wrapper(spec: AgentSpec) -> Callable[..., Any]:
@@ -300,9 +303,8 @@ async def _inline_async(spec: AgentSpec, frame: Frame, args: tuple[Any, ...], kw
     return value
 
 
-def _execute(opened: Session, spec: AgentSpec, run: Run, *, pardon: bool = False) -> Any:
-    """Hold the run, replay and continue the agent, settle the outcome; for sync agents."""
-    active = lifecycle.open_run(opened, spec, run, pardon=pardon)
+def _execute(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
+    """Replay and continue the agent, settle the outcome; for sync agents."""
     if isinstance(active, Finished):
         return active.value
     token = enter_frame(Frame(active, Scope(ROOT)))
@@ -322,9 +324,8 @@ def _execute(opened: Session, spec: AgentSpec, run: Run, *, pardon: bool = False
         opened.release(active.row.run_id)
 
 
-async def _execute_async(opened: Session, spec: AgentSpec, run: Run, *, pardon: bool = False) -> Any:
-    """Hold the run, replay and continue the agent, settle the outcome; for async agents."""
-    active = lifecycle.open_run(opened, spec, run, pardon=pardon)
+async def _execute_async(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
+    """Replay and continue the agent, settle the outcome; for async agents."""
     if isinstance(active, Finished):
         return active.value
     adopt_loop(asyncio.get_running_loop())

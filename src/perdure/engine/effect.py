@@ -20,6 +20,7 @@ from msgspec import Raw
 from perdure import clock, codec, events
 from perdure.engine.call import Prepared, Spec, note_undoable, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform
+from perdure.engine.failure import message_of
 from perdure.engine.scope import Frame
 from perdure.engine.settle import (
     KNOWN_TO_HAPPEN,
@@ -257,7 +258,7 @@ def _perform(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Gen
                 yield from record_attempt(prepared, error, attempt=attempt, seconds=seconds)
                 attempt, key_at = attempt + 1, 0.0
                 continue
-            why = f"{type(error).__name__}: {error}"
+            why = f"{type(error).__name__}: {message_of(error)}"
             yield from record_doubt(prepared, attempt=attempt, why=why)
             settled = yield from settle(prepared, intent, attempt=attempt, why=why, performance=performance)
             if isinstance(settled, Happened):

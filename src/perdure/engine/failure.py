@@ -32,7 +32,7 @@ def describe_failure(error: BaseException) -> Failure:
     trace = "".join(traceback.format_exception(error, limit=-6))
     return Failure(
         type=_type_name(type(error)),
-        message=_message_of(error),
+        message=message_of(error),
         arguments=arguments,
         plain=plain,
         trace=_storable(trace)[-_TRACE_CHARACTERS:],
@@ -41,7 +41,7 @@ def describe_failure(error: BaseException) -> Failure:
 
 def exhausted(name: str, attempts: int, error: BaseException) -> Failure:
     """The failure of a call whose retry policy allows no further attempt."""
-    message = f"{name} failed {attempts} times; the last error was {type(error).__name__}: {_message_of(error)}"
+    message = f"{name} failed {attempts} times; the last error was {type(error).__name__}: {message_of(error)}"
     last = describe_failure(error)
     return Failure(
         type=_type_name(AttemptsExhausted), message=_storable(message)[:_MESSAGE_CHARACTERS], trace=last.trace
@@ -57,7 +57,7 @@ def rebuild(failure: Failure, function: Callable[..., Any], *, name: str) -> Exc
         arguments = codec.unseal(bytes(failure.arguments), tuple[Any, ...])
         for make in (_constructed, _unconstructed):
             error = make(kind, arguments)
-            if error is not None and _message_of(error) == failure.message:
+            if error is not None and message_of(error) == failure.message:
                 return error
     return StepFailed(
         f"{name} failed with {failure.type}: {failure.message}",
@@ -96,7 +96,8 @@ def _unconstructed(kind: type[Exception], arguments: tuple[Any, ...]) -> Excepti
     return error
 
 
-def _message_of(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """What an exception says, as it can be stored."""
     try:
         return _storable(str(error))[:_MESSAGE_CHARACTERS]
     except Exception:  # noqa: BLE001 - a broken __str__ must not replace the failure it describes

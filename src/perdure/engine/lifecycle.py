@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from perdure import clock, codec, events
 from perdure.engine.active import Active, Doubtful
 from perdure.engine.drive import Commit, Drained, Operation
-from perdure.engine.failure import describe_failure
+from perdure.engine.failure import describe_failure, message_of
 from perdure.engine.names import new_name, new_run_id
 from perdure.engine.session import Session, heed_cancel
 from perdure.engine.signature import shown_call
@@ -89,6 +89,17 @@ def accept(session: Session, spec: AgentSpec, request: Request) -> Run:
         if known is not None:
             return known
     return _create(session, spec, arguments, digest, run_id=request.run_id)
+
+
+def enter(session: Session, spec: AgentSpec, request: Request) -> Active | Finished:
+    """Accept and hold a run. An unnamed one that somebody took in between is theirs: the request means another."""
+    while True:
+        run = accept(session, spec, request)
+        try:
+            return open_run(session, spec, run)
+        except RunHeld:
+            if request.run_id is not None:
+                raise
 
 
 def open_run(session: Session, spec: AgentSpec, run: Run, *, pardon: bool = False) -> Active | Finished:
@@ -194,7 +205,7 @@ def fail(active: Active, spec: AgentSpec, error: Exception) -> Generator[Operati
             return (yield from _stopped(active))
         except Exception as second:  # noqa: BLE001 - the agent's own failure is what its caller must see
             undone = True
-            error.add_note(f"perdure: not everything could be undone: {type(second).__name__}: {second}")
+            error.add_note(f"perdure: not everything could be undone: {type(second).__name__}: {message_of(second)}")
     reopened = () if undone else _failed_calls(active, error)
     ended = Ended(
         state=RunState.FAILED,
@@ -203,7 +214,7 @@ def fail(active: Active, spec: AgentSpec, error: Exception) -> Generator[Operati
         undone=undone,
         code=UNDONE if undone else "failed",
     )
-    park = Park(code=ended.code, message=f"{type(error).__name__}: {error}")
+    park = Park(code=ended.code, message=f"{type(error).__name__}: {message_of(error)}")
     yield from _end(active, ended, park=park)
     return error
 

@@ -15,6 +15,7 @@ from msgspec import Raw, Struct
 from perdure import clock, codec, events
 from perdure.engine.active import Doubtful
 from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
+from perdure.engine.failure import message_of
 from perdure.engine.scope import Frame
 from perdure.errors import StepFailed, UnstorableValue
 from perdure.policy import SAME_KEY, delay_seconds, is_settleable
@@ -195,7 +196,7 @@ def _check(
         try:
             verdict = yield Perform(prepared.active, frame, check, (asked,))
         except Exception as error:  # noqa: BLE001 - a check that fails cannot tell
-            return f"its check failed: {type(error).__name__}: {error}"
+            return f"its check failed: {type(error).__name__}: {message_of(error)}"
         if not isinstance(verdict, Verdict):
             return f"its check returned {codec.describe(verdict)} instead of perdure.happened(…) or the like"
         if verdict.outcome == "happened":

@@ -44,7 +44,9 @@ def unpack(digest: bytes, stored: bytes | None) -> bytes:
     return content
 
 
-def _expand(stored: bytes) -> bytes | None:
+def _expand(stored: object) -> bytes | None:
+    if not isinstance(stored, bytes):
+        return None
     if stored[:1] == _RAW:
         return stored[1:]
     try:

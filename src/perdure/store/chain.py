@@ -28,9 +28,9 @@ from perdure.records import (
     Settled,
     Started,
     extended,
+    fields_digest,
     mail_digest,
     read_body,
-    record_digest,
     run_digest,
     write_body,
 )
@@ -53,16 +53,16 @@ class Prefix(Struct, frozen=True):
 def walked(run_id: str, rows: Iterable[Row]) -> Prefix:
     """Walk the chain from the first record until it breaks or ends."""
     records: list[Record] = []
-    before = NO_DIGEST
+    before, owner = NO_DIGEST, run_id.encode()
     try:
-        for row in rows:
-            record = Record(*row)
-            if record.seq != len(records):
-                return Prefix(records, f"record {len(records)} is missing")
-            if record.digest != record_digest(run_id, before, record):
-                return Prefix(records, f"record {record.seq} is damaged (its digest does not match)")
-            records.append(record)
-            before = record.digest
+        for number, row in enumerate(rows):
+            if row[0] != number:
+                return Prefix(records, f"record {number} is missing")
+            digest = fields_digest(owner, before, row[:-1])
+            if row[-1] != digest:
+                return Prefix(records, f"record {number} is damaged (its digest does not match)")
+            records.append(Record(*row))
+            before = digest
     except Exception as error:  # noqa: BLE001 - whatever a damaged row does to its reader, the rows before it stand
         return Prefix(records, f"record {len(records)} cannot be read ({type(error).__name__}: {error})")
     return Prefix(records, "")

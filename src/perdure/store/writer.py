@@ -8,6 +8,7 @@ together once an iteration: inline while commits are quick, on a thread where th
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -93,7 +94,7 @@ class Writer:
     def _ask_thread(self) -> None:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._serve, name="perdure-writer", daemon=True)
-            self._thread.start()
+            contextvars.Context().run(self._thread.start)  # it serves every run, and is no part of the one that asks
         self._wanted.set()
 
     def _serve(self) -> None:

@@ -12,7 +12,7 @@ from perdure.store.chain import is_whole_mail, sound_prefix, trusted_prefix, ver
 from perdure.store.protocol import Finding
 from perdure.store.sqlite.loss import missing, verified_losses
 from perdure.store.sqlite.repair import stored_blob
-from perdure.store.sqlite.statements import Q, count_commits, fetch, run_of
+from perdure.store.sqlite.statements import Q, count_commits, fetch, run_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,7 +84,7 @@ def _run_findings(connection: apsw.Connection) -> Iterator[Finding | Run]:
 
 
 def _run_finding(connection: apsw.Connection, number: int) -> Finding | Run:
-    run = run_of(fetch(connection, "read_run_at", (number,))[0])
+    run = run_at(connection, number)
     prefix = sound_prefix(
         trusted_prefix(run, connection.execute(Q["load_journal"], (number,))),
         lambda digest: stored_blob(connection, digest),

@@ -14,7 +14,7 @@ from perdure.errors import CheckpointCorrupt, CommitsLost
 from perdure.records import FINISHED, Loss, Run, RunState, WaitReason, sealed_run
 from perdure.store.chain import is_whole, loss_digest
 from perdure.store.lease import Park, write_park
-from perdure.store.sqlite.statements import Q, fetch, replace_run, run_of
+from perdure.store.sqlite.statements import Q, fetch, read_generation, replace_run, run_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,11 +52,10 @@ def record_loss(connection: apsw.Connection, gone: Missing) -> None:
 
 def verified_losses(connection: apsw.Connection) -> list[Loss]:
     """Every loss that was recorded; each raised the generation by one, so that none can be missing unnoticed."""
-    ((generation,),) = fetch(connection, "read_generation")
     rows = fetch(connection, "list_losses")
     losses = [Loss(*row[:-1]) for row in rows]
     digests = [row[-1] for row in rows]
-    if len(losses) != generation - 1 or digests != [loss_digest(loss) for loss in losses]:
+    if len(losses) != read_generation(connection) - 1 or digests != [loss_digest(loss) for loss in losses]:
         raise CheckpointCorrupt(
             "The list of losses is damaged.",
             safe="runs, journals and mail are verified each on their own.",
@@ -69,7 +68,7 @@ def _park_unfinished(connection: apsw.Connection, *, lost: int) -> None:
     """A damaged row is left as it is: sealing it anew would make truth of it."""
     for (number,) in fetch(connection, "list_numbers"):
         with contextlib.suppress(UnicodeDecodeError):
-            run = run_of(fetch(connection, "read_run_at", (number,))[0])
+            run = run_at(connection, number)
             if is_whole(run) and run.state not in FINISHED:
                 replace_run(connection, _parked(run, lost=lost), number)
 

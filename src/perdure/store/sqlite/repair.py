@@ -20,7 +20,7 @@ from perdure.store.chain import (
     trusted_prefix,
     walked,
 )
-from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, replace_run, run_of
+from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, replace_run, run_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ def stored_blob(connection: apsw.Connection, digest: bytes) -> bytes:
 
 def _whole_row(connection: apsw.Connection, run_id: str, number: int) -> Run | None:
     with contextlib.suppress(UnicodeDecodeError):
-        run = run_of(fetch(connection, "read_run_at", (number,))[0])
+        run = run_at(connection, number)
         if is_whole(run) and run.run_id == run_id:
             return run
     return None

@@ -7,7 +7,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from perdure.records import Record, Run
+from perdure.records import Record, Run, Worker
 from perdure.store.sql import load_queries
 
 Q: Final = load_queries("perdure.store.sqlite")
@@ -21,6 +21,21 @@ def fetch(connection: apsw.Connection, name: str, arguments: tuple[Any, ...] = (
 def run_of(row: tuple[Any, ...]) -> Run:
     """The run in a row that begins with its number."""
     return Run(*row[1:])
+
+
+def worker_of(row: tuple[Any, ...]) -> Worker:
+    """The worker in a row; it carries no digest, so at least its types must be right."""
+    try:
+        return msgspec.convert(dict(zip(Worker.__struct_fields__, row, strict=True)), Worker)
+    except msgspec.ValidationError as error:
+        raise apsw.CorruptError(f"a worker's row is damaged: {error}") from error
+
+
+def run_at(connection: apsw.Connection, number: int) -> Run:
+    """The run with this number, which a list of all numbers named."""
+    for row in fetch(connection, "read_run_at", (number,)):
+        return run_of(row)
+    raise apsw.CorruptError(f"row {number} of the runs is listed and cannot be found")
 
 
 def insert_record(connection: apsw.Connection, number: int, record: Record) -> None:
@@ -49,5 +64,16 @@ def replace_run(connection: apsw.Connection, run: Run, number: int) -> None:
 
 def count_commits(connection: apsw.Connection) -> int:
     """How many commits this database remembers: one for each record and each mail, and those that were lost."""
-    ((count,),) = fetch(connection, "read_counter")
-    return int(count)
+    return _integer(connection, "read_counter")
+
+
+def read_generation(connection: apsw.Connection) -> int:
+    """How often this database was found to have lost commits, and one."""
+    return _integer(connection, "read_generation")
+
+
+def _integer(connection: apsw.Connection, name: str) -> int:
+    for (value,) in fetch(connection, name):
+        if isinstance(value, int):
+            return value
+    raise apsw.CorruptError("what the database remembers of itself cannot be read")

@@ -41,7 +41,7 @@ from perdure.store.sqlite.fork import Forks
 from perdure.store.sqlite.loss import missing, record_loss, verified_losses
 from perdure.store.sqlite.presence import Life, Mark, exclusive, is_locked, is_named_lock_held, read_mark
 from perdure.store.sqlite.repair import find_run, repair
-from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, run_of
+from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, run_of, worker_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -173,7 +173,7 @@ class SqliteStore:
 
     def _forget_workers(self) -> None:
         for row in fetch(self._connection, "list_workers"):
-            worker = Worker(*row)
+            worker = worker_of(row)
             if clock.wall_seconds() - worker.beat_at < _FORGET_WORKER_SECONDS:
                 continue
             if is_locked(self._beside("life"), worker) is not True:
@@ -191,8 +191,9 @@ class SqliteStore:
 
     def read_worker(self, worker_id: str) -> Worker | None:
         """The worker as it last made itself known."""
-        rows = self._read("read_worker", (worker_id,))
-        return Worker(*rows[0]) if rows else None
+        with self._snapshot() as reader:
+            rows = fetch(reader, "read_worker", (worker_id,))
+            return worker_of(rows[0]) if rows else None
 
     def is_running(self, run: Run, *, stall_seconds: float) -> bool:
         """Whether a live process holds this run."""

@@ -1,0 +1,205 @@
+"""The store fails under a run: it says so, the run stops before its next effect, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.crash.nursery import environment
+from tests.crash.trial import KILLED
+from tests.crash.workshop import Workshop
+
+NOBODY: Final = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting and changing users needs root")
+
+
+def can_trace() -> bool:
+    probe = ["strace", "-o", os.devnull, "-e", "trace=none", "true"]
+    return shutil.which("strace") is not None and subprocess.run(probe, check=False).returncode == 0
+
+
+needs_strace = pytest.mark.skipif(not can_trace(), reason="strace is not installed, or tracing is not allowed")
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    (tmp_path / "notes").mkdir()
+    return Workshop(tmp_path / "place" / "perdure.db", tmp_path / "notes")
+
+
+@pytest.fixture
+def small_disk(workshop: Workshop) -> Iterator[Path]:
+    """A file system of 256 KB where the store is."""
+    place = workshop.store.parent
+    place.mkdir()
+    mount("-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", str(place))
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@needs_root
+def test_a_full_disk_stops_the_run_and_loses_nothing(workshop: Workshop, small_disk: Path) -> None:
+    workshop.expect_refusal(workshop.run(CRASH_BYTES="3000"))
+    assert 0 < len(workshop.noted("acknowledged")) < workshop.count
+    assert not workshop.lost()
+    workshop.expect_refusal(workshop.run(CRASH_BYTES="3000"))
+    mount("-o", "remount,size=16m", str(small_disk))
+    workshop.finish(CRASH_BYTES="3000")
+
+
+def test_a_file_that_may_not_grow_stops_the_run_and_loses_nothing(workshop: Workshop) -> None:
+    limited = ("sh", "-c", 'ulimit -f 600 && exec "$@"', "sh")
+    workshop.expect_refusal(workshop.run(*limited, CRASH_BYTES="3000"))
+    assert 0 < len(workshop.noted("acknowledged")) < workshop.count
+    assert not workshop.lost()
+    workshop.finish(CRASH_BYTES="3000")
+
+
+@needs_root
+def test_a_read_only_store_is_named_and_nothing_is_performed(workshop: Workshop, tmp_path: Path) -> None:
+    with workshop.start() as process:
+        while len(workshop.noted("acknowledged")) < 10:
+            assert process.poll() is None
+        process.kill()
+    performed = workshop.noted("performed")
+    read_only = tmp_path / "read-only"
+    read_only.mkdir()
+    mount("--bind", str(workshop.store.parent), str(read_only))
+    try:
+        mount("-o", "remount,ro,bind", str(read_only))
+        elsewhere = Workshop(read_only / "perdure.db", workshop.notes)
+        ended = elsewhere.run()
+        elsewhere.expect_refusal(ended)
+        assert "may not be written" in ended.err
+        assert elsewhere.noted("performed") == performed
+    finally:
+        subprocess.run(["umount", "--lazy", str(read_only)], check=True)
+    workshop.finish()
+
+
+@pytest.fixture
+def public_workshop() -> Iterator[Workshop]:
+    """A place that any user may enter, with notes that any user may write."""
+    with tempfile.TemporaryDirectory() as folder:
+        place, notes = Path(folder) / "place", Path(folder) / "notes"
+        for made, mode in ((Path(folder), 0o755), (place, 0o755), (notes, 0o777)):
+            made.mkdir(exist_ok=True)
+            made.chmod(mode)
+        probe = [*NOBODY, sys.executable, "-c", "import perdure, tests.crash.labour"]
+        if subprocess.run(probe, env=environment(), cwd=notes, capture_output=True, check=False).returncode:
+            pytest.skip("the unprivileged user cannot read this checkout")
+        yield Workshop(place / "perdure.db", notes)
+
+
+@needs_root
+def test_a_user_without_rights_is_told_so_and_starts_nothing(public_workshop: Workshop) -> None:
+    ended = public_workshop.run(*NOBODY)
+    public_workshop.expect_refusal(ended)
+    assert public_workshop.noted("bodies") == []
+    assert public_workshop.run().returncode == 0
+
+
+@needs_root
+def test_a_user_without_rights_cannot_resume_and_harms_nothing(public_workshop: Workshop) -> None:
+    with public_workshop.start() as process:
+        while len(public_workshop.noted("acknowledged")) < 10:
+            assert process.poll() is None
+        process.kill()
+    before = public_workshop.noted("bodies")
+    public_workshop.expect_refusal(public_workshop.run(*NOBODY))
+    assert public_workshop.noted("bodies") == before
+    public_workshop.finish()
+
+
+def strace(workshop: Workshop, call: str, what: str) -> tuple[str, ...]:
+    """A command that makes system calls fail underneath the labour."""
+    trace = str(workshop.notes / "trace")
+    return ("strace", "-f", "-qq", "-o", trace, "-e", f"trace={call}", "-e", f"inject={call}:{what}")
+
+
+def injected(workshop: Workshop) -> int:
+    return (workshop.notes / "trace").read_text().count("(INJECTED)")
+
+
+def fail_at(workshop: Workshop, call: str, error: str, when: str) -> None:
+    ended = workshop.run(*strace(workshop, call, f"error={error}:when={when}"))
+    assert injected(workshop) > 0
+    workshop.expect_refusal(ended)
+    expect_nothing_lost(workshop, f"{error} at {call} {when}")
+
+
+SYNCS: Final = range(1, 70)
+WRITES: Final = range(1, 330)
+"""The labour syncs and writes at least so often."""
+
+
+@needs_strace
+@pytest.mark.parametrize("when", ["3", "12", "30", "30+", "31", "32+"])
+def test_a_failed_sync_stops_the_run_and_loses_nothing(workshop: Workshop, when: str) -> None:
+    fail_at(workshop, "fdatasync", "EIO", when)
+
+
+@needs_strace
+@pytest.mark.parametrize("when", ["40", "100+", "200"])
+def test_a_write_without_room_stops_the_run_and_loses_nothing(workshop: Workshop, when: str) -> None:
+    fail_at(workshop, "pwrite64", "ENOSPC", when)
+
+
+@needs_strace
+@pytest.mark.parametrize(("call", "when"), [("fdatasync", 31), ("pwrite64", 150)])
+def test_a_kill_inside_a_system_call_loses_nothing(workshop: Workshop, call: str, when: int) -> None:
+    kill_at(workshop, call, when)
+
+
+@needs_strace
+@pytest.mark.torture
+@pytest.mark.parametrize("when", [f"{number}+" if number % 2 else f"{number}" for number in SYNCS])
+def test_a_failure_of_any_sync_stops_the_run_and_loses_nothing(workshop: Workshop, when: str) -> None:
+    fail_at(workshop, "fdatasync", "EIO", when)
+
+
+@needs_strace
+@pytest.mark.torture
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
+@pytest.mark.parametrize("when", [f"{number}+" if number % 2 else f"{number}" for number in WRITES[::9]])
+def test_a_failure_of_any_write_stops_the_run_and_loses_nothing(workshop: Workshop, when: str, error: str) -> None:
+    fail_at(workshop, "pwrite64", error, when)
+
+
+@needs_strace
+@pytest.mark.torture
+@pytest.mark.parametrize("when", SYNCS[::2])
+def test_a_kill_inside_any_sync_loses_nothing(workshop: Workshop, when: int) -> None:
+    kill_at(workshop, "fdatasync", when)
+
+
+@needs_strace
+@pytest.mark.torture
+@pytest.mark.parametrize("when", WRITES[::9])
+def test_a_kill_inside_any_write_loses_nothing(workshop: Workshop, when: int) -> None:
+    kill_at(workshop, "pwrite64", when)
+
+
+def kill_at(workshop: Workshop, call: str, when: int) -> None:
+    ended = workshop.run(*strace(workshop, call, f"signal=KILL:when={when}"))
+    assert ended.returncode == KILLED, ended.err
+    expect_nothing_lost(workshop, f"killed in {call} {when}")
+
+
+def expect_nothing_lost(workshop: Workshop, what: str) -> None:
+    acknowledged, lost = workshop.acknowledged(), workshop.lost()
+    in_doubt = workshop.finish()
+    print(f"\n{what}: {len(acknowledged)} acknowledged, {len(lost)} lost, 0 effects repeated, {in_doubt} in doubt")
+    assert not lost
+
+
+def mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True)

@@ -1,0 +1,137 @@
+"""`perdure settle`: what a person says about an effect in doubt is recorded once and acted on once."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def doubt(agent: Any) -> Any:
+    """A run of work.py that was killed while it sent its mail, and has found out that it is in doubt."""
+    assert agent.python("work.py", "2", KILL="send").code == -signal.SIGKILL
+    assert agent.python("work.py", "2").code == 4
+    return agent
+
+
+def sent(place: Any) -> int:
+    count: int = place.lines("log.txt").count("send ada@example.com")
+    return count
+
+
+def test_happened_with_its_result_goes_on_without_doing_it_again(doubt: Any) -> None:
+    name = doubt.name()
+    result = doubt.perdure("settle", name, "send", "--happened", '"sent by hand"')
+    assert result.code == 0, result
+    assert f'{name}  3 send: it happened, result "sent by hand" (by ' in result.out
+    assert f"next: perdure resume {name} --app work.py" in result.out
+    assert "settled by" in doubt.perdure("show").out
+    assert doubt.python("work.py", "2").out == "result: sent by hand\n"
+    assert sent(doubt) == 1
+
+
+def test_did_not_happen_performs_it_once_more(doubt: Any) -> None:
+    assert doubt.perdure("settle", "-", "3", "--did-not-happen").code == 0
+    result = doubt.perdure("resume", "--app", "work.py")
+    assert result.code == 0, result
+    assert "says: it did not happen. Doing it." in result.out
+    assert sent(doubt) == 2
+
+
+def test_fail_ends_the_run_there(doubt: Any) -> None:
+    assert doubt.perdure("settle", "-", "send", "--fail").code == 0
+    result = doubt.perdure("resume", "--app", "work.py")
+    assert result.code == 1, result
+    assert "was settled as failed by" in result.err
+    assert sent(doubt) == 1
+
+
+def test_run_nobody_looked_at_since_the_kill_can_be_settled(agent: Any) -> None:
+    agent.python("work.py", "2", KILL="send")
+    assert agent.perdure("settle", "-", "send", "--happened", '"early"').code == 0
+    assert agent.python("work.py", "2").out == "result: early\n"
+
+
+def test_same_verdict_again_adds_nothing_and_another_replaces_it(doubt: Any) -> None:
+    doubt.perdure("settle", "-", "send", "--did-not-happen")
+    again = doubt.perdure("settle", "-", "send", "--did-not-happen")
+    assert again.code == 0, again
+    assert "was already settled like that by" in again.out
+    other = doubt.perdure("settle", "-", "send", "--happened", '"after all"')
+    assert other.code == 0, other
+    assert "the earlier verdict (did not happen, by " in other.out
+    assert "the newest counts" in other.out
+    assert doubt.python("work.py", "2").out == "result: after all\n"
+    assert sent(doubt) == 1
+
+
+def test_result_that_does_not_fit_leaves_it_in_doubt_and_says_so(doubt: Any) -> None:
+    doubt.perdure("settle", "-", "send", "--happened")
+    result = doubt.perdure("resume", "--app", "work.py")
+    assert result.code == 4, result
+    assert "the result given with the verdict does not fit" in result.err
+    shown = doubt.perdure("show").out
+    assert "does not fit" in shown
+    assert f"next: perdure settle {doubt.name()} send" in shown
+    assert doubt.perdure("settle", "-", "send", "--happened", '"now it fits"').code == 0
+    assert doubt.python("work.py", "2").out == "result: now it fits\n"
+
+
+def test_wrong_input_is_refused_and_nothing_recorded(doubt: Any) -> None:
+    for arguments, said in (
+        (["send", "--happened", "{not json"], "is not JSON"),
+        (["send", "--happened", "sent"], """--happened '"sent"'"""),
+        (["send", "--happened", "NaN"], "is not JSON"),
+        (["send"], "Say one of: --happened [JSON], --did-not-happen, --fail."),
+        (["send", "--fail", "--did-not-happen"], "Say one of"),
+        (["send", "--happened", "1", "--fail"], "Say one of"),
+        (["fetch", "--fail"], "is not in doubt; in doubt: 3 send."),
+        (["1", "--fail"], "is not in doubt; in doubt: 3 send."),
+        (["99", "--fail"], "is not in doubt; in doubt: 3 send."),
+        (["send", "--maybe"], "No such option"),
+    ):
+        result = doubt.perdure("settle", "-", *arguments)
+        assert result.code == 2, result
+        assert said in result.err
+        assert "Traceback" not in result.err
+    assert doubt.runs()[0]["next"].startswith("perdure settle")
+
+
+def test_settled_effect_is_not_in_doubt_any_more(doubt: Any) -> None:
+    doubt.perdure("settle", "-", "send", "--happened", '"x"')
+    doubt.python("work.py", "2")
+    result = doubt.perdure("settle", "-", "send", "--did-not-happen")
+    assert result.code == 2, result
+    assert "nothing in this run is" in result.err
+
+
+def test_effects_of_one_name_are_settled_by_number(place: Any) -> None:
+    place.write(
+        "work.py",
+        """
+        import asyncio
+
+        @perdure.effect
+        async def send(to: str) -> str:
+            await asyncio.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGKILL)
+            return to
+
+        @perdure.agent
+        async def work() -> list[str]:
+            return list(await asyncio.gather(send("ada"), send("bob")))
+
+        if __name__ == "__main__":
+            print(perdure.run(work))
+        """,
+    )
+    place.python("work.py")
+    both = place.perdure("settle", "-", "send", "--fail")
+    assert both.code == 2, both
+    assert "2 effects named send" in both.err
+    first = place.perdure("settle", "-", "1", "--happened", '"ada"')
+    assert "still in doubt: 2 send(to='bob')" in first.out, first
+    assert place.perdure("settle", "-", "2", "--happened", '"bob"').code == 0
+    assert place.python("work.py").out == "['ada', 'bob']\n"
