@@ -66,6 +66,7 @@ def machine_of(directory: Path) -> dict[str, str]:
         "Python": platform.python_version(),
         "SQLite": apsw.sqlite_lib_version(),
         "processors": str(os.cpu_count()),
+        "load": f"{os.getloadavg()[0]:.1f}",
         "fsync": f"{sync_milliseconds(directory):.2f} ms",
     } | {package: version_of(package) for package in PACKAGES}
 

@@ -7,8 +7,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-HEADINGS = ("benchmark", "case", "contender", "value", "× raw", "fsyncs", "txns", "budget", "", "guarantee, notes")
-NUMERIC = {3, 4, 5, 6}
+HEADINGS = (
+    "benchmark",
+    "case",
+    "contender",
+    "value",
+    "× raw",
+    "fsyncs",
+    "txns",
+    "CPU µs",
+    "budget",
+    "",
+    "guarantee, notes",
+)
+NUMERIC = {3, 4, 5, 6, 7}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +41,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class PerStep:
-    """What one step costs that carries over to any disk; None where it could not be counted."""
+    """What one step costs that carries over to other disks; None where it could not be counted."""
 
     fsyncs: float | None = None
     transactions: float | None = None
+    processor_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +94,7 @@ def cells(row: Row) -> tuple[str, ...]:
         "-" if row.ratio is None else f"{row.ratio:.2f}",
         "-" if row.per_step is None else counted(row.per_step.fsyncs),
         "-" if row.per_step is None else counted(row.per_step.transactions),
+        "-" if row.per_step is None or row.per_step.processor_us is None else number(row.per_step.processor_us),
         "" if row.budget is None else f"{row.budget.text}: {row.budget.measured:.2f}",
         row.verdict,
         "; ".join(filter(None, (row.guarantee, row.note))),

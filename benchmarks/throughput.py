@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.laboratory import Entry, Laboratory, Outcome, Sizes
 from benchmarks.report import Budget, PerStep, Row
@@ -37,7 +37,7 @@ def rows(
             case=case(entry),
             raw=raw,
             limit=limits.get(entry.label),
-            per_step=None if outcomes[entry.label].failure else laboratory.count(entry, sizes),
+            per_step=PerStep() if outcomes[entry.label].failure else laboratory.count(entry, sizes),
         )
         for entry in entries
     ]
@@ -51,7 +51,7 @@ def row(
     case: str,
     raw: Outcome,
     limit: Limit | None,
-    per_step: PerStep | None,
+    per_step: PerStep,
 ) -> Row:
     """Sum up one entry."""
     if outcome.failure:
@@ -64,7 +64,7 @@ def row(
         value=outcome.median("per_second"),
         unit="steps/s",
         ratio=ratio,
-        per_step=per_step,
+        per_step=replace(per_step, processor_us=outcome.median("processor_us")),
         guarantee=entry.guarantee,
         budget=Budget(limit.text, ratio, at_least=limit.at_least) if limit else None,
     )

@@ -14,6 +14,7 @@ from benchmarks.interruption import Interruption
 from benchmarks.payload import RESULT, messages
 from benchmarks.resident import resident_bytes
 from benchmarks.spans import tenths
+from benchmarks.stopwatch import Stopwatch
 
 WARM_UP_STEPS = 20
 RESUMED_RUN = "resumed"
@@ -33,11 +34,11 @@ def sequential(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]
     workflow = DBOS.workflow(name="sequence")(sequence)
     launch(directory)
     workflow(1 + warm_up)
-    started = time.perf_counter()
+    stopwatch = Stopwatch()
     workflow(steps)
-    seconds = time.perf_counter() - started
+    rates = stopwatch.rates(steps)
     DBOS.destroy()
-    return {"per_second": steps / seconds}
+    return rates
 
 
 def concurrent(*, directory: Path, runs: int, steps: int, warm_up: int) -> dict[str, float]:
@@ -54,16 +55,16 @@ def concurrent(*, directory: Path, runs: int, steps: int, warm_up: int) -> dict[
 
     workflow = DBOS.workflow(name="sequence")(sequence)
 
-    async def measured() -> float:
+    async def measured() -> dict[str, float]:
         await workflow(1 + warm_up)
-        started = time.perf_counter()
+        stopwatch = Stopwatch()
         await asyncio.gather(*(workflow(steps) for _ in range(runs)))
-        return time.perf_counter() - started
+        return stopwatch.rates(runs * steps)
 
     launch(directory)
-    seconds = asyncio.run(measured())
+    rates = asyncio.run(measured())
     DBOS.destroy()
-    return {"per_second": runs * steps / seconds}
+    return rates
 
 
 def conversation_whole(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:

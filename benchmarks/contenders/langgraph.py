@@ -23,6 +23,7 @@ from benchmarks.interruption import Interruption
 from benchmarks.payload import RESULT, messages
 from benchmarks.resident import resident_bytes
 from benchmarks.spans import tenths
+from benchmarks.stopwatch import Stopwatch
 
 WARM_UP_STEPS = 20
 RESUMED_RUN = "resumed"
@@ -55,10 +56,9 @@ def sequential(*, directory: Path, steps: int, warm_up: int, durability: str) ->
     with SqliteSaver.from_conn_string(database_in(directory)) as saver:
         graph = looping(Progress, search_flights, more_wanted).compile(checkpointer=saver)
         graph.invoke(beginning(1 + warm_up), config("warm-up"), durability=durability)
-        started = time.perf_counter()
+        stopwatch = Stopwatch()
         graph.invoke(beginning(steps), config("measured"), durability=durability)
-        seconds = time.perf_counter() - started
-    return {"per_second": steps / seconds}
+        return stopwatch.rates(steps)
 
 
 def concurrent(*, directory: Path, runs: int, steps: int, warm_up: int, durability: str) -> dict[str, float]:
@@ -67,17 +67,17 @@ def concurrent(*, directory: Path, runs: int, steps: int, warm_up: int, durabili
     async def search(state: Progress) -> dict[str, Any]:
         return search_flights(state)
 
-    async def measured() -> float:
+    async def measured() -> dict[str, float]:
         async with AsyncSqliteSaver.from_conn_string(database_in(directory)) as saver:
             graph = looping(Progress, search, more_wanted).compile(checkpointer=saver)
             await graph.ainvoke(beginning(1 + warm_up), config("warm-up"), durability=durability)
-            started = time.perf_counter()
+            stopwatch = Stopwatch()
             await asyncio.gather(
                 *(graph.ainvoke(beginning(steps), config(str(run)), durability=durability) for run in range(runs))
             )
-            return time.perf_counter() - started
+            return stopwatch.rates(runs * steps)
 
-    return {"per_second": runs * steps / asyncio.run(measured())}
+    return asyncio.run(measured())
 
 
 def conversation_whole(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:

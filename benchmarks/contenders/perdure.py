@@ -15,6 +15,7 @@ from benchmarks.interruption import Interruption
 from benchmarks.payload import RESULT, messages
 from benchmarks.resident import resident_bytes
 from benchmarks.spans import tenths
+from benchmarks.stopwatch import Stopwatch
 
 WARM_UP_STEPS = 20
 RESUMED_RUN = "resumed"
@@ -66,35 +67,35 @@ def sequential(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]
     """Time one run of sync steps, from the call to its recorded end."""
     use_store(directory)
     perdure.run(sequence, 1 + warm_up)
-    started = time.perf_counter()
+    stopwatch = Stopwatch()
     perdure.run(sequence, steps)
-    return {"per_second": steps / (time.perf_counter() - started)}
+    return stopwatch.rates(steps)
 
 
 def sequential_async(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:
     """Time one run of async steps, from the call to its recorded end."""
 
-    async def measured() -> float:
+    async def measured() -> dict[str, float]:
         await sequence_async(1 + warm_up)
-        started = time.perf_counter()
+        stopwatch = Stopwatch()
         await sequence_async(steps)
-        return time.perf_counter() - started
+        return stopwatch.rates(steps)
 
     use_store(directory)
-    return {"per_second": steps / asyncio.run(measured())}
+    return asyncio.run(measured())
 
 
 def concurrent(*, directory: Path, runs: int, steps: int, warm_up: int) -> dict[str, float]:
     """Time many async runs at once, from the first call to the last recorded end."""
 
-    async def measured() -> float:
+    async def measured() -> dict[str, float]:
         await sequence_async(1 + warm_up)
-        started = time.perf_counter()
+        stopwatch = Stopwatch()
         await asyncio.gather(*(sequence_async(steps, traveller) for traveller in range(runs)))
-        return time.perf_counter() - started
+        return stopwatch.rates(runs * steps)
 
     use_store(directory)
-    return {"per_second": runs * steps / asyncio.run(measured())}
+    return asyncio.run(measured())
 
 
 def conversation_whole(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:

@@ -11,6 +11,7 @@ import apsw
 from benchmarks.payload import RESULT, messages
 from benchmarks.resident import resident_bytes
 from benchmarks.spans import tenths
+from benchmarks.stopwatch import Stopwatch
 
 SCHEMA = (
     "CREATE TABLE records ("
@@ -24,26 +25,26 @@ DIGEST = bytes(range(32))
 def sequential(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:
     """Commit one row of about 200 bytes at a time."""
     connection = opened(directory, warm_up=warm_up)
-    started = time.perf_counter()
+    stopwatch = Stopwatch()
     for seq in range(steps):
         connection.execute(INSERT, row(run=1, seq=seq))
-    seconds = time.perf_counter() - started
+    rates = stopwatch.rates(steps)
     connection.close()
-    return {"per_second": steps / seconds}
+    return rates
 
 
 def concurrent(*, directory: Path, runs: int, steps: int, warm_up: int) -> dict[str, float]:
     """Commit one row of every run in one transaction: the best that group commit can do."""
     connection = opened(directory, warm_up=warm_up)
-    started = time.perf_counter()
+    stopwatch = Stopwatch()
     for seq in range(steps):
         connection.execute("BEGIN IMMEDIATE")
         for run in range(runs):
             connection.execute(INSERT, row(run=run + 1, seq=seq))
         connection.execute("COMMIT")
-    seconds = time.perf_counter() - started
+    rates = stopwatch.rates(runs * steps)
     connection.close()
-    return {"per_second": runs * steps / seconds}
+    return rates
 
 
 def concurrent_awaited(*, directory: Path, runs: int, steps: int, warm_up: int) -> dict[str, float]:
@@ -69,15 +70,15 @@ def concurrent_awaited(*, directory: Path, runs: int, steps: int, warm_up: int) 
             waiting.append((row(run=run + 1, seq=seq), future))
             await future
 
-    async def measured() -> float:
+    async def measured() -> dict[str, float]:
         loop = asyncio.get_running_loop()
-        started = time.perf_counter()
+        stopwatch = Stopwatch()
         await asyncio.gather(*(task(run, loop) for run in range(runs)))
-        return time.perf_counter() - started
+        return stopwatch.rates(runs * steps)
 
-    seconds = asyncio.run(measured())
+    rates = asyncio.run(measured())
     connection.close()
-    return {"per_second": runs * steps / seconds}
+    return rates
 
 
 def conversation(*, directory: Path, steps: int, warm_up: int) -> dict[str, float]:

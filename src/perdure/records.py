@@ -335,7 +335,7 @@ def sealed_run(run: Run) -> Run:
 
 
 def mail_digest(mail: Mail) -> bytes:
-    """The digest over what a mail says and whether it was taken: mail taken twice, or never, would be as wrong as other words."""
+    """The digest over what a mail says and whether it was taken: taken twice, or never, it would be as wrong."""
     fields = (mail.run_id, mail.kind, mail.key, mail.body, mail.by, mail.at, mail.taken)
     return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
 

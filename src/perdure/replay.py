@@ -31,6 +31,8 @@ class Fresh(Struct, frozen=True):
 
     attempt: int = 1
     not_before: float = 0.0
+    forgiven: int = 0
+    """Attempts made before a resume attempted the call anew; the retry policy does not count them."""
 
 
 class Replayed(Struct, frozen=True, gc=False):
@@ -67,6 +69,7 @@ class Entry:
     """What the journal knows of one step key. Most keys are a plain completed step, so the rest is told by defaults."""
 
     attempts = 0
+    forgiven = 0
     not_before = 0.0
     shown = ""
     doubt = ""
@@ -104,12 +107,14 @@ class Entry:
 
     def reopen(self) -> None:
         """The failure recorded here ended the run: a resume attempts the call anew."""
+        self.shown = self.shown_call()
         self._done = self._body = None
         self.verdict = None
         self.intent = None
         self.not_before = 0.0
         if self.kind == "step":
             self.attempts = 0
+        self.forgiven = self.attempts
 
     def shown_call(self) -> str:
         """The recorded call as a person would write it."""
@@ -262,7 +267,7 @@ def decide(journal: Journal, call: Call) -> Decision:
         return Verdicted(entry.verdict)
     if entry.intent is not None:
         return InDoubt(attempt=entry.attempts, intent=entry.intent, why=entry.doubt)
-    return Fresh(attempt=entry.attempts + 1, not_before=entry.not_before)
+    return Fresh(attempt=entry.attempts + 1, not_before=entry.not_before, forgiven=entry.forgiven)
 
 
 def left_over(journal: Journal, unvisited: Iterable[str]) -> Entry | None:

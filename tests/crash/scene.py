@@ -67,7 +67,11 @@ class Scene:
 
     def has_arrived(self, process: subprocess.Popen[str]) -> bool:
         """Whether a process stands at its gate."""
-        return (self.folder / f"arrived-{process.pid}").exists()
+        return self.arrived(process) > 0
+
+    def arrived(self, process: subprocess.Popen[str]) -> int:
+        """How many strands of a process stand at its gate."""
+        return len(list(self.folder.glob(f"arrived-{process.pid}-*")))
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS

@@ -19,6 +19,7 @@ from tests.crash.trial import IN_DOUBT
 
 REFUSED: Final = 5
 STALL_SECONDS: Final = 1.0
+STRANDS: Final = 4
 HASTY: Final = {"PERDURE_STALL_SECONDS": str(STALL_SECONDS), "PERDURE_RENEW_SECONDS": "0.2"}
 POLICIES: Final = ("plain", "checked", "keyed")
 
@@ -93,7 +94,7 @@ def test_a_late_confirmation_becomes_evidence(scene: Scene, policy: str) -> None
     assert [(kind, attempt) for kind, _, attempt in read_letters(scene.database, errand.RUN_ID)] == [("evidence", 1)]
     settled = scene.run(policy, **HASTY)
     assert settled.returncode == 0, settled.err
-    assert json.loads(settled.out)[2] == f"{operation}/parcel"
+    assert json.loads(settled.out)[-2] == f"{operation}/parcel"
     assert len(scene.executions()) == 1
     verdicts = [entry.body["outcome"] for entry in scene.journal().verdicts()]
     assert verdicts == ([] if policy == "keyed" else ["happened"])
@@ -107,6 +108,25 @@ def test_a_holder_that_only_works_long_is_not_taken_over(scene: Scene) -> None:
     expect_refused(scene.run("plain", **HASTY))
     gate.touch()
     assert scene.ended(holder).returncode == 0
+    assert len(scene.executions()) == 1
+
+
+def test_no_strand_of_a_thawed_holder_extends_the_journal(scene: Scene) -> None:
+    """The second strand of the zombie expects a journal one record longer: just as long as the heir's claim made it."""
+    zombie_gate, heir_gate = scene.folder / "gate-1", scene.folder / "gate-2"
+    zombie = scene.start("keyed", CRASH_GATE=str(zombie_gate), CRASH_STRANDS=str(STRANDS), **HASTY)
+    scene.wait_until(lambda: scene.arrived(zombie) == STRANDS, "every strand of the holder at its gate")
+    os.kill(zombie.pid, signal.SIGSTOP)
+    stall(scene, zombie)
+    heir = scene.start("keyed", CRASH_GATE=str(heir_gate), CRASH_STRANDS=str(STRANDS), **HASTY)
+    scene.wait_until(lambda: scene.arrived(heir) == STRANDS, "every strand of the heir at its gate")
+    claimed = scene.journal()
+    zombie_gate.touch()
+    expect_refused(thaw(scene, zombie))
+    assert scene.journal() == claimed
+    heir_gate.touch()
+    finished = scene.ended(heir)
+    assert finished.returncode == 0, finished.err
     assert len(scene.executions()) == 1
 
 

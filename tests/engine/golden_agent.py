@@ -1,8 +1,8 @@
 """An agent that starts strands in every way there is. Runs as a script too, on Pythons that have no pytest:
 
-    python golden_agent.py record STORE            print the calls of a fresh run
-    python golden_agent.py replay STORE DUMP       put the dumped journal into a new store, resume it, print what it took
-    python golden_agent.py dump STORE              run, and print a dump of the journal up to the outcome
+python golden_agent.py record STORE            print the calls of a fresh run
+python golden_agent.py replay STORE DUMP       put the dumped journal into a new store, resume it, print what it took
+python golden_agent.py dump STORE              run, and print a dump of the journal up to the outcome
 """
 
 from __future__ import annotations
@@ -171,7 +171,9 @@ def load(dumped: dict[str, Any]) -> None:
     body = write_body(Ended(state=RunState.QUEUED, code="interrupted"))
     others.append(Record(0, Kind.ENDED, "", run.agent, b"", first.at, 0, body))
     placed = (msgspec.structs.replace(found, seq=run.length + n, epoch=run.epoch) for n, found in enumerate(others))
-    run, records = extended(run, at=run.updated_at, records=tuple(placed), state=RunState.QUEUED, holder="", deliveries=0)
+    run, records = extended(
+        run, at=run.updated_at, records=tuple(placed), state=RunState.QUEUED, holder="", deliveries=0
+    )
     assert store.append_all([Append(run, records)], power=True) == [None]
 
 

@@ -23,7 +23,7 @@ def post(
     attempt: int | None = None,
     kind: Literal["verdict", "evidence"] = "verdict",
 ) -> None:
-    """Tell the run what became of the effect of this name that is in doubt, of its newest attempt unless another is named."""
+    """Tell the run what became of the effect of this name that is in doubt: of its newest attempt, or the one named."""
     entries = Journal(records_of(run_id)).open_entries()
     key, entry = next((key, entry) for key, entry in entries if entry.name == name)
     body = {"attempt": entry.attempts if attempt is None else attempt, "outcome": outcome, "value": value}

@@ -18,7 +18,7 @@ from tests.engine.letters import open_effects
 from tests.engine.world import world
 
 
-class Answer(Exception):  # noqa: N818 - an answer is no error
+class Answer(Exception):
     """What HTTP clients raise for an answer that is not a success."""
 
     def __init__(self, status: int) -> None:
@@ -26,7 +26,7 @@ class Answer(Exception):  # noqa: N818 - an answer is no error
         self.response = SimpleNamespace(status_code=status)
 
 
-class Flat(Exception):  # noqa: N818
+class Flat(Exception):
     """Some clients keep the status on the exception itself."""
 
     def __init__(self, status: int) -> None:
@@ -34,7 +34,7 @@ class Flat(Exception):  # noqa: N818
         self.status = status
 
 
-class Refused(Exception):  # noqa: N818
+class Refused(Exception):
     pass
 
 

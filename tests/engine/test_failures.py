@@ -14,11 +14,11 @@ from tests.engine.journals import bodies_of, records_of, state_of
 from tests.engine.world import world
 
 
-class Unbooked(Exception):  # noqa: N818 - named after what happened
+class Unbooked(Exception):
     pass
 
 
-class Overbooked(Exception):  # noqa: N818
+class Overbooked(Exception):
     """Makes its message from what it is given, as many exceptions do."""
 
     def __init__(self, flight: str, seats: int) -> None:
@@ -26,12 +26,12 @@ class Overbooked(Exception):  # noqa: N818
         self.seats = seats
 
 
-class Told(Exception):  # noqa: N818
+class Told(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(f"code {code}")
 
 
-class Mute(Exception):  # noqa: N818
+class Mute(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
@@ -41,7 +41,7 @@ class Level(enum.Enum):
 
 
 def _unknown() -> Exception:
-    class Hidden(Exception):  # noqa: N818
+    class Hidden(Exception):
         pass
 
     return Hidden("inside")

@@ -1,7 +1,7 @@
 """One frozen journal: the calls of an agent that starts strands in every way there is, on every supported Python.
 
-To freeze it anew, after a change of format that old journals need not survive:
-`python tests/engine/golden_agent.py dump STORE > tests/engine/golden_dump.json`, and its calls into golden_journal.json.
+To freeze it anew, after a change of format that old journals need not survive: `golden_agent.py dump STORE` prints the
+new golden_dump.json; kind, key and name of its calls, sorted, are the new golden_journal.json.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def _version(python: str) -> str | None:
 
 
 def _has_needed(python: str) -> bool:
-    return subprocess.run([python, "-c", f"import {', '.join(NEEDED)}"], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run([python, "-c", f"import {', '.join(NEEDED)}"], capture_output=True, check=False).returncode == 0
+    )
 
 
 def _equipped(python: str, version: str) -> str:

@@ -229,11 +229,11 @@ class Subclass(multiprocessing.process.BaseProcess):
         _call_step()
 
 
-class SpawnSubclass(Subclass, multiprocessing.get_context("spawn").Process):  # type: ignore[name-defined, misc]
+class SpawnSubclass(Subclass, multiprocessing.get_context("spawn").Process):  # type: ignore[misc]
     pass
 
 
-class ForkSubclass(Subclass, multiprocessing.get_context("fork").Process):  # type: ignore[name-defined, misc]
+class ForkSubclass(Subclass, multiprocessing.get_context("fork").Process):  # type: ignore[misc]
     pass
 
 

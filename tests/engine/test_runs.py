@@ -180,9 +180,7 @@ def test_threads_that_start_the_same_call_at_once_each_get_a_run_of_their_own() 
     assert [run.state for run in runs()] == ["completed"] * 8
 
 
-def test_a_run_left_alone_for_a_day_is_named_and_not_resumed(
-    manual_clock: ManualClock, seen: list[Observable]
-) -> None:
+def test_a_run_left_alone_for_a_day_is_named_and_not_resumed(manual_clock: ManualClock, seen: list[Observable]) -> None:
     kill("a", "old")
     manual_clock.pass_seconds(24 * 3600 + 1)
     assert perdure.run(agent, "a") == "a 1a 2"

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import perdure
+from perdure.engine.session import session
 from perdure.errors import EffectInDoubt, RunSuspended
 from tests.engine.journals import calls_of, records_of, state_of
 from tests.engine.letters import open_effects, post
@@ -263,7 +264,7 @@ def test_a_run_cancelled_by_its_caller_leaves_its_effect_in_doubt_and_can_be_res
             await task
 
     asyncio.run(cancelled())
-    (run,) = perdure.engine.session.session().store.list_runs()
+    (run,) = session().store.list_runs()
     assert run.state == "queued"
     assert open_effects(run.run_id) == ["slow"]
     post(run.run_id, "happened", "told", name="slow")

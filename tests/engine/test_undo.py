@@ -9,6 +9,8 @@ import pytest
 
 import perdure
 from perdure.errors import EffectInDoubt, UsageError
+from perdure.events import StepCompleted
+from perdure.records import Kind
 from tests.engine.journals import bodies_of, calls_of, newest_run, runs, state_of
 from tests.engine.letters import open_effects, post
 from tests.engine.world import world
@@ -99,7 +101,7 @@ def test_a_crash_between_two_undoings_goes_on_with_the_rest() -> None:
         fail()
 
     def killed_before_the_next_undoing() -> None:
-        perdure.subscribe(lambda event: _die_after_receipt(event))
+        perdure.subscribe(_die_after_receipt)
         perdure.run(agent, run_id="r")
 
     world.killed_at("receipt of an undoing", killed_before_the_next_undoing)
@@ -114,7 +116,7 @@ def test_a_crash_between_two_undoings_goes_on_with_the_rest() -> None:
 
 
 def _die_after_receipt(event: Any) -> None:
-    if isinstance(event, perdure.events.StepCompleted) and event.step == "undo book":
+    if isinstance(event, StepCompleted) and event.step == "undo book":
         world.moment("receipt of an undoing")
 
 
@@ -190,7 +192,7 @@ def test_an_async_run_takes_back_with_async_functions() -> None:
         perdure.run(agent, run_id="r")
     assert world.lines[2] == "undid c (id of c)"
     assert sorted(world.lines[3:]) == ["undid a", "undid b"]
-    assert bodies_of("r", perdure.records.Kind.ENDED)[-1].undone
+    assert bodies_of("r", Kind.ENDED)[-1].undone
 
 
 def test_an_effect_that_a_verdict_settled_is_taken_back_too() -> None:

@@ -1,4 +1,4 @@
-"""What the agents under test act on: a log in a file, so that it outlives a killed process, and the moments to die at."""
+"""What the agents under test act on: a log in a file, which outlives a killed process, and the moments to die at."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Flipped bits and cut files: whatever a disk does to a store is named, or does not matter. Nothing is silently wrong.
 
-Each case damages a copy at one place, then looks at it as a reader and as a worker would. A value that comes back must be one
-that was written. One that is older than the last acknowledged, or absent, must have been named: by an error, by a finding of
-`check`, or as a recorded loss.
+Each case damages a copy at one place, then looks at it as a reader and as a worker would. A value that comes back must
+be one that was written. One that is older than the last acknowledged, or absent, must have been named: by an error, by
+a finding of `check`, or as a recorded loss.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def write_history(author: Author, names: str, generator: random.Random) -> None:
 
 
 @pytest.fixture(scope="module", params=["in the database", "in the log"])
-def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Original]:
+def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Original:
     generator = random.Random(1)
     author = Author(tmp_path_factory.mktemp("written") / "perdure.db")
     write_history(author, "abcdefgh", generator)
@@ -118,7 +118,7 @@ def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         with contextlib.suppress(FileNotFoundError):
             shutil.copy2(author.path.with_name(name), written.folder / name)
     author.store.close()
-    yield written
+    return written
 
 
 class Damage:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import attrs
@@ -80,6 +81,7 @@ GOLDEN = {
 def test_digests_stay_as_they_are_across_versions_of_python_and_of_perdure() -> None:
     assert digest_arguments(GOLDEN, of="search").hex() == "737bf2d0ed7ea87ab897433d558a90f5"
     assert digest_arguments(("a", 1)).hex() == "b2d72939f983d567d1fa6310532ab28f"
+    assert digest_arguments({"query": "flights to Rome", "limit": 3}).hex() == "6a8512f4db2018754af9aaba0a8bf569"
     assert digest_arguments({}).hex() == "e3b0c44298fc1c149afbf4c8996fb924"
 
 
@@ -109,6 +111,11 @@ def test_every_argument_counts(name: str) -> None:
 )
 def test_different_arguments_have_different_digests(one: dict[str, object], other: dict[str, object]) -> None:
     assert digest_arguments(one) != digest_arguments(other)
+
+
+@given(st.dictionaries(st.text(max_size=4), st.integers() | st.text() | st.binary() | st.none(), max_size=18))
+def test_a_dict_and_another_mapping_of_the_same_arguments_have_one_digest(arguments: dict[str, object]) -> None:
+    assert digest_arguments(arguments) == digest_arguments(MappingProxyType(arguments))
 
 
 def test_order_does_not_count_where_python_ignores_it() -> None:

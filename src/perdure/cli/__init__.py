@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        fail("interrupted; what was recorded is kept")
+        fail("interrupted; what was recorded is kept (perdure show)")
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
         silence()

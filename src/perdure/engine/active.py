@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from perdure import clock, codec, events
 from perdure.errors import EffectInDoubt, JournalDiverged, LeaseLost, PerdureError, RunSuspended, Signal
 from perdure.records import NULL, Append, Done, Kind, Mail, Record, Run, RunState, WaitReason, extended, write_body
-from perdure.replay import Call, Decision, Journal, Replayed, decide
+from perdure.replay import Call, Decision, Entry, Journal, Replayed, decide
 from perdure.store import blobs
 
 if TYPE_CHECKING:
@@ -165,8 +165,8 @@ class Active:
         """Park: the code makes another call than the one recorded."""
         error = JournalDiverged(
             f"Run {self.row.name} no longer matches its code.\n  recorded: {recorded}\n  now:      {called}",
-            safe=f"its {self.row.steps} completed steps are saved; nothing was performed.",
-            hint="restore the call or guard the change with perdure.patched, and start again; or start over: fresh=True",
+            safe=f"its {self.row.steps} completed steps are saved; nothing more is performed.",
+            hint="restore the call or guard the change with perdure.patched and start again; or start over: fresh=True",
         )
         return self.halt(Stop(RunState.WAITING, WaitReason.PARKED, error))
 
@@ -209,6 +209,14 @@ class Active:
             entry = self.journal.beyond(scope.path, scope.calls, scope.spawned)
             if entry is not None:
                 self.diverge(entry.shown_call(), "(the code went past this place without making this call)")
+
+    def moved(self, call: Call) -> Entry | None:
+        """The same effect, recorded elsewhere in the run, at a place that the code has not come by yet."""
+        for key in () if call.key.startswith("=") else list(self.unvisited):
+            entry = self.journal.entries[key]
+            if entry.kind == "effect" and (entry.name, entry.arguments) == (call.name, call.arguments):
+                return entry
+        return None
 
     def all_wait(self) -> bool:
         """Whether every strand waits for a person, or for another strand that does."""

@@ -30,7 +30,7 @@ from perdure.engine.scope import (
     leave_frame,
 )
 from perdure.engine.session import session
-from perdure.engine.signature import Signature
+from perdure.engine.signature import Signature, checked_name
 from perdure.errors import UnknownRun, UsageError
 from perdure.records import Durability, Mail
 from perdure.telemetry import terminal
@@ -56,7 +56,7 @@ class AgentSpec:
     ) -> None:
         self.function = function
         self.signature = Signature(function, word="agent")
-        self.name = name or f"{_module_of(function)}.{function.__qualname__}"
+        self.name = f"{_module_of(function)}.{function.__qualname__}" if name is None else checked_name(name)
         self.durability = durability
         self.undo_on_failure = undo_on_failure
         if durability not in (None, "power", "process"):

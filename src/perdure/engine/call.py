@@ -6,15 +6,16 @@ import asyncio
 import functools
 import inspect
 import os
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from perdure import codec
 from perdure.engine.active import Stop
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.failure import rebuild
 from perdure.engine.scope import current_frame, foreign_process
-from perdure.engine.signature import Signature, shown_call
+from perdure.engine.signature import Signature, checked_name, is_storable_text, shown_call
 from perdure.errors import JournalDiverged, UsageError
+from perdure.policy import Retry
 from perdure.records import RunState, WaitReason
 from perdure.replay import Call, Diverged, Replayed
 
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     from perdure.engine.active import Active
     from perdure.engine.drive import Operation
     from perdure.engine.scope import Frame
-    from perdure.policy import Retry
     from perdure.records import Done
     from perdure.replay import Decision
+
+
+KEY_CHARACTERS: Final = 1000
 
 
 class Spec:
@@ -45,14 +48,18 @@ class Spec:
     ) -> None:
         self.function = function
         self.signature = Signature(function, word=self.kind)
-        self.name = name or function.__name__
+        self.name = function.__name__ if name is None else checked_name(name)
         self.retry = retry
         self.timeout = timeout
         self.key = key
-        if timeout is not None and timeout <= 0:
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise UsageError(
                 f"{self.name}: timeout={timeout!r} must be above 0 seconds.", hint="leave it out for no limit"
             )
+        if not isinstance(retry, Retry):
+            raise UsageError(f"{self.name}: retry={retry!r}.", hint="retry=perdure.Retry(attempts=3)")
+        if not (key is None or isinstance(key, str) or callable(key)):
+            raise UsageError(f"{self.name}: key={key!r}.", hint="a text, or a function of the arguments that gives one")
 
 
 S = TypeVar("S", bound=Spec)
@@ -122,6 +129,12 @@ class Prepared(Generic[S]):
         if explicit is None:
             return self.frame.scope.take_key()
         text = explicit(*self.args, **self.kwargs) if callable(explicit) else explicit
+        if not is_storable_text(text, KEY_CHARACTERS):
+            raise UsageError(
+                f"{self.shown()}: the key {codec.describe(text)} cannot be stored.",
+                safe="nothing was performed.",
+                hint=f"a text of 1 to {KEY_CHARACTERS} characters, which key= may make from the arguments",
+            )
         key = f"={self.spec.name}:{text}"
         if not self.active.claim_key(key):
             raise UsageError(

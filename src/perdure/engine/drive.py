@@ -218,7 +218,7 @@ class Drained:
 
     async def later(self) -> None:
         deadline = clock.elapsed_seconds() + DRAIN_SECONDS
-        while self._is_busy() and clock.elapsed_seconds() < deadline:
+        while self._is_busy() and clock.elapsed_seconds() < deadline:  # noqa: ASYNC110 - other threads are watched too
             await asyncio.sleep(QUIET_SECONDS)
 
     def _is_busy(self) -> bool:
@@ -226,7 +226,7 @@ class Drained:
 
 
 class Quiet:
-    """Wait until no other strand of the run moves: a run suspends only when all its strands wait."""
+    """Wait until no other strand of the run moves, and say whether that can be known here."""
 
     __slots__ = ("_active", "_seen", "_since")
 
@@ -235,17 +235,19 @@ class Quiet:
         self._seen = -1
         self._since = 0.0
 
-    def now(self) -> None:
+    def now(self) -> bool:
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public form raises where no loop runs
-            return  # the other strands of this loop cannot move before this one stops
+            return not self._active.strands  # those of this loop cannot move before this one stops
         with self._waiting():
             while not self._is_quiet():
                 clock.sleep(QUIET_SECONDS)
+        return True
 
-    async def later(self) -> None:
+    async def later(self) -> bool:
         with self._waiting():
-            while not self._is_quiet():
+            while not self._is_quiet():  # noqa: ASYNC110 - other threads are watched too
                 await asyncio.sleep(QUIET_SECONDS)
+        return True
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ from msgspec import Raw
 
 from perdure import clock, codec, events
 from perdure.engine.call import Prepared, Spec, note_undoable, wrapped
-from perdure.engine.drive import Commit, Operation, Pause, Perform
+from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
 from perdure.engine.failure import message_of
 from perdure.engine.scope import Frame
 from perdure.engine.settle import (
@@ -216,9 +216,10 @@ def _check_decorator(spec: EffectSpec) -> Callable[[Any], Any]:
 def effect_flow(prepared: Prepared[EffectSpec]) -> Generator[Operation, Any, Any]:
     """Act on the decision: perform, or settle what an earlier attempt left behind first."""
     decision = prepared.decision
-    key_at = 0.0
+    key_at, forgiven = 0.0, 0
     match decision:
-        case Fresh(attempt, not_before):
+        case Fresh(attempt, not_before, forgiven):
+            yield from _refuse_moved(prepared)
             if not_before:
                 yield Pause(min(not_before - clock.wall_seconds(), 2 * prepared.spec.retry.max_delay_seconds))
         case InDoubt(attempt, intent, why):
@@ -230,8 +231,18 @@ def effect_flow(prepared: Prepared[EffectSpec]) -> Generator[Operation, Any, Any
             return _undoable(prepared, verdict_value(prepared, verdict))
         case _:
             raise AssertionError(decision)
-    value = yield from _perform(prepared, attempt, key_at)
+    value = yield from _perform(prepared, attempt, key_at, forgiven=forgiven)
     return _undoable(prepared, value)
+
+
+def _refuse_moved(prepared: Prepared[EffectSpec]) -> Generator[Operation, Any, None]:
+    """Park where changed code makes a recorded effect in another scope: it would be performed a second time."""
+    active = prepared.active
+    if active.moved(prepared.call) is None or not (yield Quiet(active)):
+        return
+    entry = active.moved(prepared.call)
+    if entry is not None:
+        raise active.diverge(entry.shown_call(), f"{prepared.shown()} at another place ({prepared.call.key})")
 
 
 def _undoable(prepared: Prepared[EffectSpec], value: Any) -> Any:
@@ -239,7 +250,9 @@ def _undoable(prepared: Prepared[EffectSpec], value: Any) -> Any:
     return value
 
 
-def _perform(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Generator[Operation, Any, Any]:
+def _perform(
+    prepared: Prepared[EffectSpec], attempt: int, key_at: float, *, forgiven: int
+) -> Generator[Operation, Any, Any]:
     """Attempts, one after the other, each with its own intent."""
     spec = prepared.spec
     while True:
@@ -251,7 +264,7 @@ def _perform(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Gen
         except Exception as error:
             seconds = clock.elapsed_seconds() - started
             if proves_nothing_happened(error, certain=spec.certain, ambiguous=spec.ambiguous):
-                if not may_retry(spec.retry, failed_attempts=attempt, error=error):
+                if not may_retry(spec.retry, failed_attempts=attempt - forgiven, error=error):
                     raise (
                         yield from record_failure(prepared, Kind.RECEIPT, error, attempt=attempt, seconds=seconds)
                     ) from error

@@ -92,14 +92,17 @@ def accept(session: Session, spec: AgentSpec, request: Request) -> Run:
 
 
 def enter(session: Session, spec: AgentSpec, request: Request) -> Active | Finished:
-    """Accept and hold a run. An unnamed one that somebody took in between is theirs: the request means another."""
+    """Accept and hold a run. An unnamed one that somebody took or completed meanwhile is theirs: look for another."""
     while True:
         run = accept(session, spec, request)
         try:
-            return open_run(session, spec, run)
+            opened = open_run(session, spec, run)
         except RunHeld:
             if request.run_id is not None:
                 raise
+            continue
+        if request.run_id is not None or not isinstance(opened, Finished):
+            return opened
 
 
 def open_run(session: Session, spec: AgentSpec, run: Run, *, pardon: bool = False) -> Active | Finished:

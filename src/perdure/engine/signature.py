@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PLAIN: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
+_NAME_CHARACTERS: Final = 200
 _SHOWN_CHARACTERS: Final = 200
 _SHOWN_VALUE_CHARACTERS: Final = 40
 
@@ -20,14 +21,14 @@ class Signature:
     """The parameters of a function, so that every way of writing one call is the same call."""
 
     def __init__(self, function: Callable[..., Any], *, word: str) -> None:
+        if not callable(function) or not hasattr(function, "__qualname__"):
+            raise UsageError(
+                f"@perdure.{word} needs a function, not {function!r}.", hint=f"@perdure.{word} above a def"
+            )
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise UsageError(
                 f"{function.__qualname__} is a generator; {word} must return its value at once.",
                 hint="collect the items and return a list, or yield from the agent around it",
-            )
-        if not callable(function):
-            raise UsageError(
-                f"@perdure.{word} needs a function, not {function!r}.", hint=f"@perdure.{word} above a def"
             )
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
@@ -68,6 +69,23 @@ class Signature:
         if self._annotations is None:
             self._annotations = codec.resolve_annotations(self.function)
         return self._annotations[1]
+
+
+def is_storable_text(text: object, characters: int) -> bool:
+    """Whether this is a text that a record can hold, and not an endless one."""
+    if not isinstance(text, str) or not 0 < len(text) <= characters:
+        return False
+    return text.encode("utf-8", "replace").decode() == text
+
+
+def checked_name(name: object) -> str:
+    """The name a decorator was given; raises `UsageError` where a person could not use it."""
+    if not isinstance(name, str) or not is_storable_text(name, _NAME_CHARACTERS) or not name.isprintable():
+        raise UsageError(
+            f"name={codec.describe(name)} is not usable.",
+            hint=f"a printable text of 1 to {_NAME_CHARACTERS} characters",
+        )
+    return name
 
 
 def shown_call(name: str, arguments: dict[str, Any]) -> str:

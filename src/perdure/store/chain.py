@@ -98,12 +98,17 @@ def verified(run: Run, rows: Iterable[Row]) -> list[Record]:
     prefix = trusted_prefix(run, rows)
     if prefix.problem:
         raise _corrupt(run, prefix.problem, trusted=len(prefix.records))
-    for record in prefix.records:
-        if record.kind not in BODY_OF and record.kind != Kind.PATCHED:
-            raise _too_new(run, f"a record of kind {record.kind!r}")
-    if prefix.records and _started(run, prefix.records[0]).format > FORMAT:
-        raise _too_new(run, f"format {_started(run, prefix.records[0]).format}")
+    refuse_newer(run, prefix.records)
     return prefix.records
+
+
+def refuse_newer(run: Run, records: list[Record]) -> None:
+    """Refuse a journal that only a newer perdure can read."""
+    for record in records:
+        if record.kind not in BODY_OF and record.kind != Kind.PATCHED:
+            raise _too_new(run, f"a record of kind {str(record.kind)!r}")
+    if records and _started(run, records[0]).format > FORMAT:
+        raise _too_new(run, f"format {_started(run, records[0]).format}")
 
 
 def is_whole(run: Run) -> bool:
@@ -241,7 +246,7 @@ def _started(run: Run, first: Record) -> Started:
     except (KeyError, ValueError, RecursionError) as error:
         raise _corrupt(run, f"record 0 cannot be read ({error})", trusted=0) from error
     if not isinstance(body, Started):
-        raise _corrupt(run, f"its first record is of kind {first.kind!r}", trusted=0)
+        raise _corrupt(run, f"its first record is of kind {str(first.kind)!r}", trusted=0)
     return body
 
 

@@ -20,6 +20,7 @@ from perdure.store.chain import (
     is_whole,
     needs_repair,
     rebuilt,
+    refuse_newer,
     repaired,
     sound_prefix,
     taken_mail,
@@ -202,6 +203,8 @@ class MemoryStore:
         try:
             verified_run(run)
             problem = prefix.problem
+            if not problem:
+                refuse_newer(run, prefix.records)
         except PerdureError as error:
             problem = error.message
         if not problem:

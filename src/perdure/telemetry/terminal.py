@@ -1,6 +1,6 @@
 """The few lines that a plain script shows on standard error: where state is kept, and what a resume did not repeat.
 
-Lone surrogates, closed streams and missing consoles never reach the run: what cannot be shown is left out.
+A closed stream or a missing console never disturbs the run: what cannot be shown is left out.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from perdure import events
+from perdure.errors import PerdureError
 from perdure.settings import current_settings
 from perdure.telemetry.text import age, counted, duration, legible
 
@@ -32,7 +33,7 @@ class Terminal:
 
     def __call__(self, event: events.Observable) -> None:
         line = describe(event)
-        if not line or self._printed >= MAX_LINES or current_settings().quiet:
+        if not line or self._printed >= MAX_LINES or _is_quiet():
             return
         self._printed += 1
         if self._printed == MAX_LINES:
@@ -40,6 +41,14 @@ class Terminal:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(f"perdure: {line}\n")
             sys.stderr.flush()
+
+
+def _is_quiet() -> bool:
+    """Settings that became unusable since the run began are reported where they are used, not here."""
+    try:
+        return current_settings().quiet
+    except PerdureError:
+        return True
 
 
 _installed: list[Terminal] = []

@@ -8,7 +8,7 @@ import apsw
 
 from perdure.errors import PerdureError
 from perdure.records import Mail, Run
-from perdure.store.chain import is_whole_mail, sound_prefix, trusted_prefix, verified_run
+from perdure.store.chain import is_whole_mail, refuse_newer, sound_prefix, trusted_prefix, verified_run
 from perdure.store.protocol import Finding
 from perdure.store.sqlite.loss import missing, verified_losses
 from perdure.store.sqlite.repair import stored_blob
@@ -92,6 +92,8 @@ def _run_finding(connection: apsw.Connection, number: int) -> Finding | Run:
     try:
         verified_run(run)
         problem = prefix.problem
+        if not problem:
+            refuse_newer(run, prefix.records)
     except PerdureError as error:
         problem = error.message
     if not problem:

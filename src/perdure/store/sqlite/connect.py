@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -63,11 +64,23 @@ def refuse_writing(path: Path, *, writable: bool) -> None:
 def prepare_folder(path: Path) -> None:
     """Make the folder of a new store, readable by its owner alone and ignored by git."""
     folder = path.parent
-    if not folder.exists():
+    made = [name for name in (path, folder, *folder.parents) if not name.exists()]
+    if folder in made:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.name == ".perdure":
             (folder / ".gitignore").write_text("*\n")
     path.touch(mode=0o600)
+    for name in made:
+        _sync_folder(name.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A synced file is lost with the power all the same if the folder that names it was not synced."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def connect(path: Path, *, busy_seconds: float) -> apsw.Connection:
@@ -82,6 +95,7 @@ def connect(path: Path, *, busy_seconds: float) -> apsw.Connection:
             hint="choose a place on a local disk with PERDURE_STORE",
         )
     connection.pragma("synchronous", "full")
+    connection.pragma("fullfsync", "on")  # on macOS a plain fsync leaves the data in the device's cache
     return connection
 
 
