@@ -379,6 +379,7 @@ def _end(
         detail=detail,
         holder="",
         deliveries=0,
+        steps=active.row.steps - len(ended.reopened),
     )
     yield Commit(active, ticket)
     row = active.row
