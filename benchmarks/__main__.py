@@ -45,6 +45,8 @@ def main() -> int:
         options.json.write_text(as_json(rows, machine) + "\n", encoding="utf-8")
     missed = sum(row.verdict == "MISS" for row in rows)
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    if os.getloadavg()[0] > (os.cpu_count() or 1) + 1:
+        print("others are busy on this machine: trust the counts and the CPU time, not the clock")
     print(f"\n{table(rows)}\n\n{missed} of {sum(row.budget is not None for row in rows)} budgets missed")
     return 1 if missed and options.strict else 0
 

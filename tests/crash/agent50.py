@@ -18,6 +18,9 @@ from tests.crash.outside import World
 RUN_ID: Final = "fifty"
 STEPS: Final = 50
 FAILED_ATTEMPTS: Final = 4
+LARGE: Final = 5_000
+"""So often repeated, a text is too large to be kept inside its record."""
+
 IN_FLIGHT_SECONDS: Final = 1.2
 """How long a request of a dead sender may still land; the delayed outside is well below it."""
 
@@ -49,6 +52,12 @@ def note(stamp: str) -> str:
 def plan(leg: int) -> str:
     executed()
     return f"plan/{leg}"
+
+
+@perdure.step
+def survey(leg: int) -> str:
+    executed()
+    return f"survey/{leg}/" * LARGE
 
 
 @perdure.step
@@ -164,10 +173,11 @@ async def journey(traveller: str) -> list[str]:
             diary += strand
     diary += await asyncio.gather(asyncio.to_thread(mail, "thread"), asyncio.to_thread(charge, "thread"))  # 39
     diary.append(flaky(1))  # 40
-    diary += [plan(500 + leg) for leg in range(5)]  # 45
+    perdure.current().state["surveyed"] = [len(survey(leg)) for leg in range(2)]  # 42
+    diary += [plan(500 + leg) for leg in range(3)]  # 45
     diary += [post("arrival"), mail("arrival"), charge("arrival")]  # 48
     diary += [await search(999), plan(999)]  # 50
-    return diary
+    return [*diary, f"surveyed {perdure.current().state['surveyed']}"]
 
 
 def main() -> None:

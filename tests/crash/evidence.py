@@ -104,7 +104,7 @@ def effect_key(run_id: str, key: str) -> str:
 
 def _outcome(body: dict[str, Any]) -> Any:
     failure = body.get("failure")
-    return (failure["type"], failure["message"]) if failure else body.get("value")
+    return (failure["type"], failure["message"]) if failure else body.get("blob") or body.get("value")
 
 
 def _rows(database: apsw.Connection, query: str, argument: Any) -> list[Any]:

@@ -48,14 +48,17 @@ def moment(side: str, *whats: str) -> None:
     global _passed  # noqa: PLW0603 - one process, one count
     with _lock:
         _passed += 1
-        names = [f"{side}:{what}" for what in whats]
-        _occurrences.update(names)
-        names = [f"{name}#{_occurrences[name]}" for name in names]
+        names = [_numbered(f"{side}:{what}") for what in whats]
         _collect(names)
         if os.environ.get(AT) in {*names, str(_passed)}:
             _stop(signal.SIGKILL)
     if os.environ.get(FREEZE_AT) in names:
         _stop(signal.SIGSTOP)
+
+
+def _numbered(name: str) -> str:
+    _occurrences[name] += 1
+    return f"{name}#{_occurrences[name]}"
 
 
 def _stop(how: signal.Signals) -> None:

@@ -13,9 +13,11 @@ from perdure.store.sqlite.store import SqliteStore
 from tests.crash.evidence import Entry
 
 NAME: Final = "the test"
+FindOut = Callable[[Entry], str | None]
+"""The receipt of an effect that happened; None for one that did not."""
 
 
-def settle(database: Path, run_id: str, doubtful: list[Entry], find_out: Callable[[Entry], str | None]) -> None:
+def settle(database: Path, run_id: str, doubtful: list[Entry], find_out: FindOut) -> None:
     """Say of each effect that it happened, with what `find_out` found, or that it did not, where it found nothing."""
     store = SqliteStore(database)
     try:

@@ -28,7 +28,7 @@ FIRST_KILLS: Final = (
     "answered:post:packing-1#1",
     "sent:mail:thread#1",
     "unmarked:create_run#1",
-    "inside:attempt:main.11#1",
+    "inside:attempt:main.10#1",
 )
 
 

@@ -230,6 +230,30 @@ def test_an_agent_that_swallows_exceptions_cannot_complete_past_a_check_that_fai
     assert state_of("r") == "waiting (in_doubt)"
 
 
+def test_an_agent_that_swallows_exceptions_cannot_complete_past_an_effect_in_doubt() -> None:
+    keys = ["order-1"]
+
+    @perdure.effect(key_from=lambda: keys[0])
+    def pay() -> str:
+        world.note("paid")
+        world.moment("paid")
+        return "paid"
+
+    @perdure.agent
+    def agent() -> str:
+        try:
+            return pay()
+        except Exception:  # noqa: BLE001 - what agents do
+            return "went on"
+
+    world.killed_at("paid", lambda: perdure.run(agent, run_id="r"))
+    keys[0] = ""
+    with pytest.raises(EffectInDoubt):
+        perdure.run(agent, run_id="r")
+    keys[0] = "order-1"
+    assert perdure.run(agent, run_id="r") == "paid"
+
+
 def test_killed_in_the_check_it_checks_again(manual_clock: ManualClock) -> None:
     world.killed_at("after sending", lambda: perdure.run(checked_agent, "ada", run_id="r"))
     answers.append(perdure.happened("found"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -409,8 +410,8 @@ class TestBlobs:
         with pytest.raises(CheckpointCorrupt, match="missing"):
             store.load_blob(b"\1" * 32)
 
-    def test_damage_is_named(self, store: Store, place: Place) -> None:
-        content = b"page " * 10_000
+    @pytest.mark.parametrize("content", [b"page " * 10_000, random.Random(1).randbytes(40_000)], ids=["text", "noise"])
+    def test_damage_is_named(self, store: Store, place: Place, content: bytes) -> None:
         land(store, large_step(held_run(store), content))
         place.damage_blob(blobs.pack(content)[0])
         with pytest.raises(CheckpointCorrupt, match="damaged"):

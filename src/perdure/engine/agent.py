@@ -194,12 +194,11 @@ def start(agent: Callable[..., Any], *args: Any, run_id: str | None = None, **kw
     spec = spec_of(agent)
     terminal.install()
     opened = session()
-    accepted = lifecycle.accept(opened, spec, Request(args, kwargs, run_id, fresh=run_id is None))
+    active = lifecycle.enter(opened, spec, Request(args, kwargs, run_id, fresh=run_id is None))
     future: Future[Any] = Future()
 
     def execute() -> None:
         try:
-            active = lifecycle.open_run(opened, spec, accepted)
             if spec.signature.is_async:
                 future.set_result(asyncio.run(_execute_async(opened, spec, active)))
             else:
@@ -207,8 +206,8 @@ def start(agent: Callable[..., Any], *args: Any, run_id: str | None = None, **kw
         except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
             future.set_exception(error)
 
-    threading.Thread(target=execute, name=f"perdure-{accepted.name}").start()
-    return Handle(accepted, future)
+    threading.Thread(target=execute, name=f"perdure-{active.row.name}").start()
+    return Handle(active.row, future)
 
 
 def spec_of(agent: Callable[..., Any]) -> AgentSpec:

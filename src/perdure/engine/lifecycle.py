@@ -61,8 +61,9 @@ _RUN_ID_CHARACTERS = 200
 
 
 class Finished(Struct, frozen=True):
-    """The run had completed before: its recorded value."""
+    """A run that had completed before, and its recorded value."""
 
+    row: Run
     value: Any
 
 
@@ -73,36 +74,24 @@ class Request(Struct, frozen=True):
     kwargs: dict[str, Any]
     run_id: str | None = None
     fresh: bool = False
-    pardon: bool = False
-
-
-def accept(session: Session, spec: AgentSpec, request: Request) -> Run:
-    """The run this request means: one that can go on, or a new one whose first record is committed."""
-    arguments = spec.signature.bind(request.args, request.kwargs)
-    digest = codec.digest_arguments(arguments, of=spec.name)
-    if request.run_id is not None:
-        known = session.store.read_run(_checked_id(request.run_id))
-        if known is not None:
-            return _same_request(known, spec, digest, arguments, fresh=request.fresh)
-    elif not request.fresh:
-        known = _resumable(session, spec, digest)
-        if known is not None:
-            return known
-    return _create(session, spec, arguments, digest, run_id=request.run_id)
 
 
 def enter(session: Session, spec: AgentSpec, request: Request) -> Active | Finished:
-    """Accept and hold a run. An unnamed one that somebody took or completed meanwhile is theirs: look for another."""
-    while True:
-        run = accept(session, spec, request)
-        try:
-            opened = open_run(session, spec, run)
-        except RunHeld:
-            if request.run_id is not None:
-                raise
-            continue
-        if request.run_id is not None or not isinstance(opened, Finished):
-            return opened
+    """Hold the run this request means: one that can go on, or a new one whose first record is committed."""
+    arguments = spec.signature.bind(request.args, request.kwargs)
+    digest = codec.digest_arguments(arguments, of=spec.name)
+    known: Run | None = None
+    if request.run_id is not None:
+        known = session.store.read_run(_checked_id(request.run_id))
+    elif not request.fresh:
+        known = _resumable(session, spec, digest)
+    if known is None:
+        known, is_new = _create(session, spec, arguments, digest, run_id=request.run_id)
+        if is_new:
+            return _load(session, known)
+    if request.run_id is not None:
+        _refuse_other_request(known, spec, digest, arguments, fresh=request.fresh)
+    return open_run(session, spec, known)
 
 
 def open_run(session: Session, spec: AgentSpec, run: Run, *, pardon: bool = False) -> Active | Finished:
@@ -112,13 +101,18 @@ def open_run(session: Session, spec: AgentSpec, run: Run, *, pardon: bool = Fals
         if run.state in FINISHED:
             session.release(run.run_id)
     if run.state == RunState.COMPLETED:
-        return Finished(recorded_result(session, spec, run))
+        return Finished(run, recorded_result(session, spec, run))
     if run.state == RunState.CANCELLED:
         raise UsageError(
             f"Run {run.name} was cancelled.",
             safe="nothing was done.",
             hint="start over with fresh=True, or under another run_id",
         )
+    return _load(session, run)
+
+
+def _load(session: Session, run: Run) -> Active:
+    """The held run with its journal, verified; from here on its lease is kept alive."""
     try:
         records = session.store.load_journal(run.run_id)
         journal = Journal(records, suspects=run.suspects)
@@ -240,7 +234,8 @@ def _checked_id(run_id: str) -> str:
     return run_id
 
 
-def _same_request(run: Run, spec: AgentSpec, digest: bytes, arguments: dict[str, Any], *, fresh: bool) -> Run:
+def _refuse_other_request(run: Run, spec: AgentSpec, digest: bytes, arguments: dict[str, Any], *, fresh: bool) -> None:
+    """A run_id means one call: anything else under it is refused."""
     if fresh:
         raise UsageError(
             f"run_id {run.run_id!r} is taken by run {run.name}.",
@@ -259,7 +254,6 @@ def _same_request(run: Run, spec: AgentSpec, digest: bytes, arguments: dict[str,
             safe="nothing was performed.",
             hint="start over under another run_id",
         )
-    return run
 
 
 def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
@@ -276,7 +270,9 @@ def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
     return None
 
 
-def _create(session: Session, spec: AgentSpec, arguments: dict[str, Any], digest: bytes, *, run_id: str | None) -> Run:
+def _create(
+    session: Session, spec: AgentSpec, arguments: dict[str, Any], digest: bytes, *, run_id: str | None
+) -> tuple[Run, bool]:
     now = clock.wall_seconds()
     sealed = codec.seal_arguments(arguments, of=spec.name)
     bare = Run(
@@ -291,11 +287,10 @@ def _create(session: Session, spec: AgentSpec, arguments: dict[str, Any], digest
     )
     first = Record(0, Kind.STARTED, "", spec.name, digest, now, 0, write_body(body))
     run, records = extended(bare, at=now, records=(first,))
-    created = session.store.create_run(run, records[0])
-    if created.digest != run.digest:
-        return _same_request(created, spec, digest, arguments, fresh=False)
-    events.publish(events.RunStarted(run.run_id, run.name, run.agent, session.store.location))
-    return created
+    created, is_new = session.create(run, records[0])
+    if is_new:
+        events.publish(events.RunStarted(run.run_id, run.name, run.agent, session.store.location))
+    return created, is_new
 
 
 def _notice_loose_ends(active: Active) -> None:

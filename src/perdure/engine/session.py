@@ -14,7 +14,7 @@ from perdure.engine.scope import carriers
 from perdure.errors import PerdureError, RunCancelled, RunHeld
 from perdure.settings import Settings, current_settings
 from perdure.store import open_store
-from perdure.store.lease import held
+from perdure.store.lease import Presence, claim, held
 from perdure.store.protocol import Terms
 from perdure.store.writer import Writer
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from perdure.engine.active import Active
-    from perdure.records import Run
+    from perdure.records import Record, Run
 
 TICK_SECONDS: Final = 1.0
 """How often the upkeep thread looks for mail to the runs held here."""
@@ -45,18 +45,30 @@ class Session:
     def claim(self, run_id: str, *, pardon: bool = False) -> Run:
         """Take a run for this process; one that another strand of this process holds is refused like anybody else's."""
         worker = self.store.join()
-        with self._lock:
-            if run_id in self._held:
-                raise self._held_here(run_id)
-            self._held[run_id] = None
+        self._reserve(run_id)
         try:
-            terms = Terms(self.settings.deliveries, self.settings.stall_seconds, pardon)
-            run = self.store.claim_run(run_id, worker.worker_id, terms)
+            run = self.store.claim_run(run_id, worker.worker_id, self._terms(pardon=pardon))
         except BaseException:
             self._forget(run_id)
             raise
         carriers.acquire()
         return run
+
+    def create(self, run: Run, first: Record) -> tuple[Run, bool]:
+        """Accept a run that this process holds from its first record on; else the row its id has, and False."""
+        worker = self.store.join()
+        self._reserve(run.run_id)
+        try:
+            claimed = claim(run, worker, None, Presence.NONE, self._terms())
+            created = self.store.create_run(claimed.run, first, claimed=claimed.records)
+        except BaseException:
+            self._forget(run.run_id)
+            raise
+        if created.digest != claimed.run.digest:
+            self._forget(run.run_id)
+            return created, False
+        carriers.acquire()
+        return created, True
 
     def is_running(self, run: Run) -> bool:
         """Whether somebody executes this run now; one this process failed to give back is not executed by anybody."""
@@ -88,6 +100,15 @@ class Session:
         """Let go of the store; runs still held stop at their next write."""
         self._ended.set()
         self.store.close()
+
+    def _terms(self, *, pardon: bool = False) -> Terms:
+        return Terms(self.settings.deliveries, self.settings.stall_seconds, pardon)
+
+    def _reserve(self, run_id: str) -> None:
+        with self._lock:
+            if run_id in self._held:
+                raise self._held_here(run_id)
+            self._held[run_id] = None
 
     def _forget(self, run_id: str) -> None:
         with self._lock:

@@ -76,13 +76,17 @@ class MemoryStore:
                 shelf.workers[self._worker.worker_id] = self._worker
             return self._worker
 
-    def create_run(self, run: Run, first: Record, blobs: Sequence[tuple[bytes, bytes]] = ()) -> Run:
-        self.join()
+    def create_run(
+        self, run: Run, first: Record, blobs: Sequence[tuple[bytes, bytes]] = (), *, claimed: Sequence[Record] = ()
+    ) -> Run:
+        worker = self.join()
         with self._open() as shelf:
             if run.run_id in shelf.runs:
                 return verified_run(shelf.runs[run.run_id])
             shelf.runs[run.run_id] = run
-            shelf.journals[run.run_id] = [first]
+            shelf.journals[run.run_id] = [first, *claimed]
+            if claimed:
+                self.beat(worker.worker_id)
             shelf.blobs.update(blobs)
             return run
 

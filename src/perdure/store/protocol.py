@@ -50,10 +50,13 @@ class Store(Protocol):
         Refused (`CheckpointCorrupt`) where damage could hide runs or mail from it.
         """
 
-    def create_run(self, run: Run, first: Record, blobs: Sequence[tuple[bytes, bytes]] = ()) -> Run:
+    def create_run(
+        self, run: Run, first: Record, blobs: Sequence[tuple[bytes, bytes]] = (), *, claimed: Sequence[Record] = ()
+    ) -> Run:
         """Accept a run: when this returns, its row and first record are committed.
 
-        A known id returns the row that is there, and writes nothing.
+        With `claimed`, the records of its first delivery, the creator holds it from the start: nobody can take it
+        between. A known id returns the row that is there, and writes nothing.
         """
 
     def claim_run(self, run_id: str, worker_id: str, terms: Terms) -> Run:

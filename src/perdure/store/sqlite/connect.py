@@ -119,7 +119,15 @@ def _hardened(connection: apsw.Connection, *, busy_seconds: float) -> apsw.Conne
 
 def inspect(path: Path, *, busy_seconds: float) -> None:
     """Refuse a database that is not ours or too new for us, before anything could write to it."""
-    connection = connect_to_read(path, busy_seconds=busy_seconds)
+    try:
+        _inspect(connect_to_read(path, busy_seconds=busy_seconds), path)
+    except apsw.ReadOnlyError:
+        # The process that made it was killed on the way to its write-ahead log: SQLite must roll that back to read it.
+        writing = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        _inspect(_hardened(writing, busy_seconds=busy_seconds), path)
+
+
+def _inspect(connection: apsw.Connection, path: Path) -> None:
     try:
         check_schema(connection, path)
     finally:

@@ -213,15 +213,20 @@ class SqliteStore:
         silence = clock.boot_seconds() - holder.beat_boot if same_boot else clock.wall_seconds() - holder.beat_at
         return holder, Presence.STALLED if silence > stall_seconds else Presence.ALIVE
 
-    def create_run(self, run: Run, first: Record, blobs: Sequence[tuple[bytes, bytes]] = ()) -> Run:
+    def create_run(
+        self, run: Run, first: Record, blobs: Sequence[tuple[bytes, bytes]] = (), *, claimed: Sequence[Record] = ()
+    ) -> Run:
         """Accept a run; an id that is known returns the row that is there."""
-        self.join()
+        worker = self.join()
         with self._transaction() as connection:
             rows = fetch(connection, "read_run", (run.run_id,))
             if rows:
                 return verified_run(run_of(rows[0]))
             connection.execute(Q["insert_run"], msgspec.structs.astuple(run))
-            self._insert(connection.last_insert_rowid(), (first,), blobs)
+            self._rows[run.run_id] = connection.last_insert_rowid()
+            self._insert(self._rows[run.run_id], (first, *claimed), blobs)
+            if claimed:
+                self._beat(connection, worker.worker_id)
         return run
 
     def claim_run(self, run_id: str, worker_id: str, terms: Terms) -> Run:
