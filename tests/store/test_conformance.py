@@ -22,7 +22,7 @@ from perdure.errors import (
 )
 from perdure.records import Delivery, Ended, Kind, Repaired, RunState, WaitReason, read_body
 from perdure.store import blobs
-from perdure.store.lease import Park, read_park, write_park
+from perdure.store.lease import Park, Presence, claim, read_park, write_park
 from perdure.store.protocol import Finding
 from tests.store.journals import (
     PARDON,
@@ -76,6 +76,15 @@ class TestCreate:
         assert store.create_run(run, first) == run
         assert other.read_run("run-1") == run
         assert other.load_journal("run-1") == [first]
+
+    def test_a_creator_that_claims_holds_the_run_from_the_start(self, store: Store, other: Store) -> None:
+        run, first = new_run()
+        claimed = claim(run, store.join(), None, Presence.NONE, TERMS)
+        store.create_run(claimed.run, first, claimed=claimed.records)
+        assert [record.kind for record in other.load_journal("run-1")] == [Kind.STARTED, Kind.DELIVERY]
+        with pytest.raises(RunHeld):
+            other.claim_run("run-1", other.join().worker_id, TERMS)
+        assert store.holds("run-1", claimed.run.epoch)
 
     def test_known_id_returns_the_row_that_is_there_and_writes_nothing(self, store: Store, other: Store) -> None:
         run = land(store, step(held_run(store)))
