@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -53,7 +54,8 @@ class Retry(Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"Retry(attempts={self.attempts}): at least one attempt is needed.", hint="Retry(attempts=3)"
             )
-        if self.delay_seconds < 0 or self.max_delay_seconds < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
+        numbers = (self.delay_seconds, self.max_delay_seconds, self.factor, self.jitter)
+        if not all(map(math.isfinite, numbers)) or min(numbers) < 0 or self.factor < 1 or self.jitter > 1:
             raise UsageError(
                 f"{self!r}: delays must not be negative, factor at least 1, jitter between 0 and 1.",
                 hint="Retry(attempts=3, delay_seconds=0.5, factor=2, jitter=0.1)",
@@ -76,8 +78,10 @@ SAME_KEY: Final = Retry(attempts=4, delay_seconds=0.5)
 
 def delay_seconds(retry: Retry, *, failed_attempts: int, fraction: float) -> float:
     """How long to wait after the given number of failed attempts; `fraction` in [0, 1) spreads the herd."""
-    exponent = min(failed_attempts - 1, 64)
-    plain = min(retry.delay_seconds * retry.factor**exponent, retry.max_delay_seconds)
+    try:
+        plain = min(retry.delay_seconds * retry.factor ** (failed_attempts - 1), retry.max_delay_seconds)
+    except OverflowError:
+        plain = retry.max_delay_seconds
     return plain * (1 + retry.jitter * (2 * fraction - 1))
 
 

@@ -6,6 +6,7 @@ The first of these that names a setting decides. An unknown name or an unusable 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import tomllib
 from pathlib import Path
@@ -36,8 +37,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         """Refuse numbers that could never work."""
         if self.deliveries < 1:
             raise ValueError(f"deliveries is {self.deliveries}, at least 1 is needed")
-        if min(self.renew_seconds, self.open_seconds) <= 0:
-            raise ValueError("renew_seconds and open_seconds must be above 0")
+        if not all(0 < seconds < math.inf for seconds in (self.renew_seconds, self.open_seconds, self.stall_seconds)):
+            raise ValueError("renew_seconds, open_seconds and stall_seconds must be above 0 and finite")
         if self.stall_seconds <= self.renew_seconds:
             raise ValueError(
                 f"stall_seconds ({self.stall_seconds:g}) must be above renew_seconds ({self.renew_seconds:g}), "

@@ -180,3 +180,15 @@ class TestJudgements:
         run = a_run(updated_at=1000.0)
         assert policy.is_recent(run, now=1000.0 + policy.RESUMABLE_SECONDS)
         assert not policy.is_recent(run, now=1001.0 + policy.RESUMABLE_SECONDS)
+
+
+def test_a_long_series_of_failures_waits_the_longest_delay_and_does_not_overflow() -> None:
+    retry = Retry(attempts=10_000, delay_seconds=1.0, factor=1e5, max_delay_seconds=60.0, jitter=0.0)
+    assert delay_seconds(retry, failed_attempts=5_000, fraction=0.5) == 60.0
+
+
+@pytest.mark.parametrize("field", ["delay_seconds", "max_delay_seconds", "factor", "jitter"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_retry_of_numbers_that_are_not_finite_is_refused(field: str, value: float) -> None:
+    with pytest.raises(UsageError):
+        Retry(**{field: value})  # type: ignore[arg-type]

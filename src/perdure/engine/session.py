@@ -188,7 +188,7 @@ def _reopened(before: Session | None, settings: Settings) -> Session:
 
 
 def _after_fork() -> None:
-    """A forked child opens the store anew; what it inherited is never closed in the parent's name."""
+    """What a forked child inherited is never used or closed in the parent's name."""
     global _opening  # noqa: PLW0603 - the parent's lock may have been held by a thread that does not exist here
     _inherited.extend(_sessions.values())
     _sessions.clear()
