@@ -87,7 +87,7 @@ def rows_of(
             "MB",
             ratio=disk / raw_bytes,
             budget=small if ours else None,
-            note="bytes after closing, to bytes of the messages",
+            note="bytes after the process ended, to bytes of the messages",
         ),
     ]
 

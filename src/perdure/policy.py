@@ -81,7 +81,7 @@ def delay_seconds(retry: Retry, *, failed_attempts: int, fraction: float) -> flo
     try:
         plain = min(retry.delay_seconds * retry.factor ** (failed_attempts - 1), retry.max_delay_seconds)
     except OverflowError:
-        plain = retry.max_delay_seconds
+        plain = retry.max_delay_seconds if retry.delay_seconds else 0.0
     return plain * (1 + retry.jitter * (2 * fraction - 1))
 
 

@@ -233,6 +233,13 @@ class Settled(Struct, frozen=True, omit_defaults=True):
     note: str = ""
 
 
+class Passed(Struct, frozen=True, omit_defaults=True):
+    """How far a scope went on after a call in it failed: a resumed run continues beyond what handled the failure."""
+
+    calls: int
+    spawned: dict[str, int] = {}
+
+
 class Ended(Struct, frozen=True, omit_defaults=True):
     """Body of an ending or a pause: the outcome, or why the run stopped."""
 
@@ -245,6 +252,7 @@ class Ended(Struct, frozen=True, omit_defaults=True):
     message: str = ""
     hint: str = ""
     reopened: tuple[str, ...] = ()
+    passed: dict[str, Passed] = {}
     undone: bool = False
 
 
@@ -282,7 +290,10 @@ def write_body(body: Struct) -> str:
 
 def read_body(record: Record) -> Any:  # noqa: ANN401 - the struct depends on the record's kind
     """The body struct of a record; raises `ValueError` (msgspec's own) where it is not one."""
-    return _decoders[record.kind].decode(record.body)
+    try:
+        return _decoders[record.kind].decode(record.body)
+    except (KeyError, RecursionError) as error:
+        raise ValueError(f"a body of kind {record.kind!r} that cannot be read ({type(error).__name__})") from error
 
 
 def record_digest(run_id: str, before: bytes, record: Record) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from perdure.records import Attempt, Done, Doubt, Ended, Intended, Kind, Record, Settled, Started, read_body
+from perdure.records import Attempt, Done, Doubt, Ended, Intended, Kind, Passed, Record, Settled, Started, read_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -166,6 +166,7 @@ class Journal:
         self.patches: set[str] = set()
         self.ended: Ended | None = None
         self.first: Record | None = None
+        self.passed: dict[str, dict[str, Passed]] = {}
         self._strands: Strands | None = None
         for record in records:
             self.absorb(record)
@@ -247,6 +248,7 @@ class Journal:
         for key in ended.reopened:
             if key in self.entries:
                 self.entries[key].reopen()
+                self.passed[key] = ended.passed
 
 
 def decide(journal: Journal, call: Call) -> Decision:

@@ -18,6 +18,7 @@ from tests.crash.trial import KILLED
 from tests.crash.workshop import Workshop
 
 NOBODY: Final = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+STORE_FILES: Final = ("", "-wal", "-shm", "-journal", "-mark", "-lock", "-life")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting and changing users needs root")
 
 
@@ -120,18 +121,20 @@ def test_a_user_without_rights_cannot_resume_and_harms_nothing(public_workshop: 
 
 
 def strace(workshop: Workshop, call: str, what: str) -> tuple[str, ...]:
-    """A command that makes system calls fail underneath the labour."""
+    """A command that disturbs the labour at system calls on the files of its store."""
+    place = workshop.store.parent
+    files = [place, *(place / f"perdure.db{suffix}" for suffix in STORE_FILES)]
+    touching = [part for file in files for part in ("-P", str(file))]
     trace = str(workshop.notes / "trace")
-    return ("strace", "-f", "-qq", "-y", "-o", trace, "-e", f"trace={call}", "-e", f"inject={call}:{what}")
+    return ("strace", "-f", "-qq", "-y", "-o", trace, *touching, "-e", f"trace={call}", "-e", f"inject={call}:{what}")
 
 
 def fail_at(workshop: Workshop, call: str, error: str, when: str) -> None:
     ended = workshop.run(*strace(workshop, call, f"error={error}:when={when}"))
     injected = [line for line in (workshop.notes / "trace").read_text().splitlines() if "(INJECTED)" in line]
     assert injected
-    if not all(
-        f"<{workshop.store.parent}>" in line for line in injected
-    ):  # SQLite goes on after a folder's failed sync
+    of_the_folder = [line for line in injected if f"<{workshop.store.parent}>" in line]
+    if injected != of_the_folder:  # SQLite goes on after a folder's failed sync
         workshop.expect_refusal(ended)
     expect_nothing_lost(workshop, f"{error} at {call} {when}")
 
@@ -151,6 +154,11 @@ def test_a_failed_sync_stops_the_run_and_loses_nothing(workshop: Workshop, when:
 @pytest.mark.parametrize("when", ["40", "100+", "200"])
 def test_a_write_without_room_stops_the_run_and_loses_nothing(workshop: Workshop, when: str) -> None:
     fail_at(workshop, "pwrite64", "ENOSPC", when)
+
+
+@needs_strace
+def test_an_unreadable_page_is_told_in_three_lines(workshop: Workshop) -> None:
+    fail_at(workshop, "pread64", "EIO", "13")
 
 
 @needs_strace
@@ -176,6 +184,24 @@ def test_a_failure_of_any_write_stops_the_run_and_loses_nothing(workshop: Worksh
 
 @needs_strace
 @pytest.mark.torture
+@pytest.mark.parametrize("error", ["EIO", "EMFILE"])
+@pytest.mark.parametrize("when", ["1", "2+", "3", "5+", "8", "10+", "12"])
+def test_a_failure_to_open_any_file_is_told_and_loses_nothing(workshop: Workshop, when: str, error: str) -> None:
+    ended = workshop.run(*strace(workshop, "openat", f"error={error}:when={when}"))
+    if ended.returncode:  # some files SQLite can do without
+        workshop.expect_refusal(ended)
+    expect_nothing_lost(workshop, f"{error} at openat {when}")
+
+
+@needs_strace
+@pytest.mark.torture
+@pytest.mark.parametrize("when", ["1", "3+", "6", "9+", "13", "20", "30+"])
+def test_a_failure_of_any_reading_is_told_and_loses_nothing(workshop: Workshop, when: str) -> None:
+    fail_at(workshop, "pread64", "EIO", when)
+
+
+@needs_strace
+@pytest.mark.torture
 @pytest.mark.parametrize("when", SYNCS)
 def test_a_kill_inside_any_sync_loses_nothing(workshop: Workshop, when: int) -> None:
     kill_at(workshop, "fdatasync", when)
@@ -191,7 +217,7 @@ def test_a_kill_inside_any_write_loses_nothing(workshop: Workshop, when: int) ->
 @needs_strace
 @pytest.mark.torture
 @pytest.mark.parametrize(
-    ("call", "count"), [("unlink", 1), ("mkdir", 2), ("ftruncate", 1), ("flock", 3), ("fcntl", 200)]
+    ("call", "count"), [("unlink", 1), ("mkdir", 2), ("ftruncate", 1), ("flock", 3), ("openat", 12), ("fcntl", 200)]
 )
 def test_a_kill_while_the_store_is_being_made_or_locked_loses_nothing(tmp_path: Path, call: str, count: int) -> None:
     for when in range(1, count + 1, max(1, count // 20)):

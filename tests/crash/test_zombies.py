@@ -111,6 +111,13 @@ def test_a_holder_that_only_works_long_is_not_taken_over(scene: Scene) -> None:
     assert len(scene.executions()) == 1
 
 
+def test_a_holder_that_nobody_took_over_goes_on_after_its_frost(scene: Scene) -> None:
+    holder = freeze(scene, "plain", at="unfenced:holds#1")
+    thawed = thaw(scene, holder)
+    assert thawed.returncode == 0, thawed.err
+    assert len(scene.executions()) == 1
+
+
 def test_no_strand_of_a_thawed_holder_extends_the_journal(scene: Scene) -> None:
     """The second strand of the zombie expects a journal one record longer: just as long as the heir's claim made it."""
     zombie_gate, heir_gate = scene.folder / "gate-1", scene.folder / "gate-2"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -232,6 +234,88 @@ def test_a_failure_before_a_crash_is_not_attempted_anew_because_it_did_not_end_t
     broken.add("caught")
     world.killed_at("caught", lambda: perdure.run(agent, run_id="r"))
     resumed(agent, after=[], expected="handled")
+
+
+def _in_a_strand(label: str) -> str:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work, label).result()
+
+
+@perdure.agent
+def _in_an_agent(label: str) -> str:
+    return work(label)
+
+
+def _in_a_loop(label: str) -> str:
+    return asyncio.run(_awaited(label))
+
+
+@pytest.mark.parametrize("second", [work, _in_an_agent, _in_a_loop], ids=["step", "agent", "loop"])
+@pytest.mark.parametrize(
+    "clean_up", [send, _in_an_agent, _in_a_strand, str], ids=["effect", "agent", "strand", "nothing"]
+)
+def test_what_handled_the_failure_stands_and_the_resumed_run_goes_on_beyond_it(
+    second: Callable[[str], str], clean_up: Callable[[str], str]
+) -> None:
+    @perdure.agent
+    def agent() -> str:
+        found = work("first")
+        try:
+            found += second("second")
+        finally:
+            clean_up("cleanup")
+        world.moment("before the last")
+        return found + work("last")
+
+    broken.add("second")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="second is broken"):
+            perdure.run(agent, run_id="r")
+    handled = [] if clean_up is str else ["cleanup"]
+    assert world.lines == ["first", "second", *handled, "second", *handled]
+    broken.clear()
+    world.killed_at("before the last", lambda: perdure.run(agent, run_id="r"))
+    assert world.lines[-1 - len(handled) :] == ["second", *handled]
+    resumed(agent, after=["last"], expected="firstsecondlast")
+
+
+def test_one_failure_after_the_other_is_handled_and_mended() -> None:
+    @perdure.agent
+    def agent() -> str:
+        found = ""
+        for label in ("a", "b", "c"):
+            try:
+                found += work(label)
+            except ValueError:
+                send(f"sorry for {label}")
+                raise
+        return found
+
+    for label in ("a", "b", "c"):
+        broken.add(label)
+        with pytest.raises(ValueError, match=f"{label} is broken"):
+            perdure.run(agent, run_id="r")
+        broken.clear()
+    assert world.lines == ["a", "sorry for a", "a", "b", "sorry for b", "b", "c", "sorry for c"]
+    resumed(agent, after=["c"], expected="abc")
+
+
+async def _awaited(label: str) -> str:
+    return await work_async(label)
+
+
+def test_siblings_of_a_failed_call_stand_whenever_they_completed() -> None:
+    @perdure.agent
+    async def agent() -> list[str]:
+        tasks = [asyncio.create_task(work_async(label)) for label in ("a", "b")]
+        await asyncio.wait(tasks)
+        found = [work("between")]
+        return found + [await task for task in tasks]
+
+    broken.add("a")
+    with pytest.raises(ValueError, match="a is broken"):
+        perdure.run(agent, run_id="r")
+    resumed(agent, after=["a"], expected=["between", "a", "b"])
 
 
 def test_the_result_of_an_agent_that_cannot_be_stored_fails_the_run_and_can_be_mended() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -163,6 +164,23 @@ def test_strands_with_the_same_name_are_told_apart_by_their_occurrence() -> None
 
     perdure.run(agent, run_id="r")
     assert keys_of("r") == ["main/note#0.0", "main/note#1.0", "main/note#2.0"]
+
+
+def test_a_function_submitted_with_a_context_of_its_own_keeps_its_name_and_that_context() -> None:
+    colour = contextvars.ContextVar("colour", default="none")
+
+    def coloured() -> str:
+        return note(colour.get())
+
+    @perdure.agent
+    def agent() -> str:
+        colour.set("green")
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(contextvars.copy_context().run, coloured).result()
+
+    assert perdure.run(agent, run_id="r") == "green"
+    name = "test_a_function_submitted_with_a_context_of_its_own_keeps_its_name_and_that_context.<locals>.coloured"
+    assert keys_of("r") == [f"main/{name}#0.0"]
 
 
 def test_a_thread_subclass_is_named_by_its_run() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -106,7 +107,7 @@ def test_jitter_stays_within_its_share_and_no_delay_is_negative_or_endless(
     fraction: float, jitter: float, delay: float, failed: int
 ) -> None:
     retry = perdure.Retry(attempts=9, delay_seconds=delay, factor=2, max_delay_seconds=60, jitter=jitter)
-    plain = min(delay * 2.0 ** min(failed - 1, 64), 60)
+    plain = float(min(Fraction(delay) * 2 ** (failed - 1), 60))
     found = policy.delay_seconds(retry, failed_attempts=failed, fraction=fraction)
     assert plain * (1 - jitter) - 1e-9 <= found <= plain * (1 + jitter) + 1e-9
     assert found >= 0

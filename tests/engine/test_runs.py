@@ -163,7 +163,8 @@ def test_a_run_that_a_live_process_executes_is_not_robbed() -> None:
         os.close(descriptor)
 
 
-def test_threads_that_start_the_same_call_at_once_each_get_a_run_of_their_own() -> None:
+def test_of_threads_that_make_an_interrupted_call_at_once_one_resumes_it_and_each_has_a_run_of_its_own() -> None:
+    kill("a")
     together = threading.Barrier(8)
     found: list[str] = []
 
@@ -178,6 +179,7 @@ def test_threads_that_start_the_same_call_at_once_each_get_a_run_of_their_own() 
         thread.join()
     assert found == ["a 1a 2"] * 8
     assert [run.state for run in runs()] == ["completed"] * 8
+    assert world.count("a 1") == 8
 
 
 def test_a_run_left_alone_for_a_day_is_named_and_not_resumed(manual_clock: ManualClock, seen: list[Observable]) -> None:

@@ -10,6 +10,7 @@ import perdure
 from perdure import clock
 from perdure.engine.session import session
 from perdure.errors import EffectInDoubt, RunHeld, StepFailed
+from perdure.events import IntentRecorded
 from perdure.records import Mail
 from perdure.store.protocol import Terms
 from tests.engine.journals import calls_of, run_of, state_of
@@ -158,6 +159,17 @@ def test_a_worker_that_lost_its_run_in_the_middle_of_an_effect_leaves_its_receip
     assert open_effects("r") == ["frozen"]
     assert perdure.run(loses_its_run, run_id="r") == ["id of ada", "id of bob"]
     assert world.lines == ["sent to ada", "sent to bob"]
+
+
+def test_a_worker_that_lost_its_run_between_intent_and_effect_does_not_perform_it() -> None:
+    unsubscribe = perdure.subscribe(lambda event: take_over() if isinstance(event, IntentRecorded) else None)
+    try:
+        with pytest.raises(RunHeld):
+            perdure.run(agent, run_id="r")
+    finally:
+        unsubscribe()
+    assert world.lines == []
+    assert open_effects("r") == ["send"]
 
 
 def test_a_worker_that_lost_its_run_before_an_effect_does_not_perform_it() -> None:

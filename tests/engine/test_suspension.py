@@ -167,6 +167,7 @@ def test_an_except_exception_does_not_see_the_signal() -> None:
         try:
             return send("ada")
         except Exception:  # noqa: BLE001 - what agent frameworks do
+            world.note("took it for a failure")
             return email("ops")
 
     with pytest.raises(EffectInDoubt):

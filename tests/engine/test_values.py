@@ -102,6 +102,7 @@ def test_the_working_state_is_rebuilt_by_the_replay_and_not_stored_twice() -> No
     def agent() -> dict[str, Any]:
         state = perdure.current().state
         assert state == {}
+        state["goal"] = "fly"
         state["notes"] = [work("1")]
         state["notes"].append(work("2"))
         world.moment("two")
@@ -110,9 +111,9 @@ def test_the_working_state_is_rebuilt_by_the_replay_and_not_stored_twice() -> No
         return dict(state)
 
     world.killed_at("two", lambda: perdure.run(agent, run_id="r"))
-    assert perdure.run(agent, run_id="r") == {"notes": ["1", "2", "3"]}
+    assert perdure.run(agent, run_id="r") == {"goal": "fly", "notes": ["1", "2", "3"]}
     assert [state for state, _ in changes("r")] == [
-        {},
+        {"goal": "fly"},
         {"notes": ["1"]},
         {"notes": ["1", "2"]},
         {"notes": ["1", "2", "3"]},

@@ -12,12 +12,14 @@ import random
 import shutil
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pytest
 from msgspec import Struct
 
-from perdure.errors import PerdureError
+from perdure.errors import CheckpointCorrupt, PerdureError
 from perdure.records import FINISHED, Mail, Record, Run, RunState
 from perdure.store import blobs
+from perdure.store.chain import is_whole, trusted_prefix, verified_run
 from perdure.store.protocol import Finding
 from perdure.store.sqlite import SqliteStore
 from tests.store.journals import claimed, created, ending, intent, land, large_step, letter, new_run, step
@@ -282,6 +284,32 @@ def cut(folder: Path, generator: random.Random) -> str:
     with file.open("r+b") as stream:
         stream.truncate(length)
     return f"{file.name} cut to {length} bytes"
+
+
+@pytest.mark.parametrize("field", Run.__struct_fields__)
+@pytest.mark.parametrize("value", [None, 7, 2.5, b"bytes", "text", -1])
+def test_row_of_any_shape_is_damage_and_not_a_crash(original: Original, field: str, value: object) -> None:
+    """What SQLite makes of a damaged page may be of any type, whatever the table says."""
+    run = original.newest("run-a")
+    if getattr(run, field) == value:
+        return
+    damaged = msgspec.structs.replace(run, **{field: value})
+    assert not is_whole(damaged)
+    with pytest.raises(CheckpointCorrupt):
+        verified_run(damaged)
+    rows = [msgspec.structs.astuple(record) for record in original.journals["run-a"]]
+    prefix = trusted_prefix(damaged, rows)
+    assert bool(prefix.problem) == (field in {"run_id", "length", "head"})
+
+
+@pytest.mark.parametrize("column", range(len(Record.__struct_fields__)))
+@pytest.mark.parametrize("value", [None, 7.5, b"bytes", "text", -1])
+def test_record_of_any_shape_is_damage_and_not_a_crash(original: Original, column: int, value: object) -> None:
+    run = original.newest("run-a")
+    rows = [msgspec.structs.astuple(record) for record in original.journals["run-a"]]
+    rows[2] = (*rows[2][:column], value, *rows[2][column + 1 :])
+    prefix = trusted_prefix(run, rows)
+    assert (len(prefix.records), bool(prefix.problem)) == (2, True)
 
 
 def test_undamaged_copy_is_whole(original: Original, tmp_path: Path) -> None:

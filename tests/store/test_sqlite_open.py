@@ -20,8 +20,10 @@ from perdure.errors import (
 )
 from perdure.store import open_store
 from perdure.store.memory import MemoryStore
+from perdure.store.protocol import Finding
 from perdure.store.sql import load_schema
 from perdure.store.sqlite import SqliteStore, connect
+from perdure.store.sqlite.presence import exclusive
 from tests.store.child import Child
 from tests.store.journals import claimed, created, ending, held_run, land, letter, new_run, step
 from tests.store.places import foreign
@@ -119,6 +121,24 @@ class TestFiles:
         assert len(store.list_runs()) == 6
         assert store.losses() == []
         store.close()
+
+
+class TestOpenLock:
+    def test_one_process_at_a_time_opens_and_joins(self, path: Path) -> None:
+        """Two that looked for a free slot of the mark at once would take the same."""
+        store = SqliteStore(path, seconds=0.05)
+        with exclusive(path.with_name("perdure.db-lock"), seconds=0.05):
+            with pytest.raises(StoreUnavailable, match=r"has been locked by another process for 0\.05 s"):
+                SqliteStore(path, seconds=0.05)
+            with pytest.raises(StoreUnavailable, match="locked"):
+                store.join()
+        store.join()
+        store.close()
+
+    def test_reader_does_not_wait_for_it(self, path: Path) -> None:
+        SqliteStore(path).close()
+        with exclusive(path.with_name("perdure.db-lock"), seconds=0.05):
+            SqliteStore(path, create=False, seconds=0.05).close()
 
 
 class TestLocation:
@@ -279,6 +299,17 @@ class TestReading:
         assert files_of(path) == before
         store.close()
 
+    def test_reader_leaves_the_log_of_a_killed_process_where_it_is(self, path: Path) -> None:
+        with Child(path) as child:
+            child.ask("create", "run-1")
+            child.kill()
+        before = files_of(path)
+        assert len(before) == 2
+        reader = SqliteStore(path, create=False)
+        assert len(reader.list_runs()) == 1
+        reader.close()
+        assert files_of(path) == before
+
     def test_growing_journal_is_never_mistaken_for_a_damaged_one(self, path: Path) -> None:
         """Neither by readers of one journal nor by a walk over everything, mark included."""
         with Child(path) as child:
@@ -292,7 +323,7 @@ class TestReading:
             lengths = [len(reader.load_journal("run-1"))]
             while listener.is_alive():
                 lengths.append(len(reader.load_journal("run-1")))
-                assert [found.run_id for found in reader.check() if not hasattr(found, "what")] == ["run-1"]
+                assert [found for found in reader.check() if isinstance(found, Finding)] == []
             listener.join()
             assert answers == ["402"]
             assert lengths == sorted(lengths)

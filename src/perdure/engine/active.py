@@ -11,7 +11,20 @@ from msgspec import Raw, Struct
 
 from perdure import clock, codec, events
 from perdure.errors import EffectInDoubt, JournalDiverged, LeaseLost, PerdureError, RunSuspended, Signal
-from perdure.records import NULL, Append, Done, Kind, Mail, Record, Run, RunState, WaitReason, extended, write_body
+from perdure.records import (
+    NULL,
+    Append,
+    Done,
+    Kind,
+    Mail,
+    Passed,
+    Record,
+    Run,
+    RunState,
+    WaitReason,
+    extended,
+    write_body,
+)
 from perdure.replay import Call, Decision, Entry, Journal, Replayed, decide
 from perdure.store import blobs
 
@@ -46,6 +59,14 @@ class Doubtful(Struct, frozen=True):
     why: str
 
 
+class Failed(Struct, frozen=True):
+    """A call whose failure was raised to the agent, and how far the scopes that waited for it had come then."""
+
+    error: BaseException
+    key: str
+    reached: dict[Scope, Passed]
+
+
 class Active:
     """A held run. Thread-safe: strands of one run share it."""
 
@@ -66,7 +87,7 @@ class Active:
         self.signal: Signal | None = None
         self.stop: Stop | None = None
         self.doubtful: list[Doubtful] = []
-        self.failed: list[tuple[BaseException, str]] = []
+        self.failed: list[Failed] = []
         self.undoable: list[Any] = []
         self.open_effects: dict[str, tuple[str, str]] = {}
         self.replayed = 0
@@ -210,6 +231,18 @@ class Active:
             if entry is not None:
                 self.diverge(entry.shown_call(), "(the code went past this place without making this call)")
 
+    def pass_by(self, scope: Scope, passed: Passed) -> None:
+        """Go on beyond the calls that handled a failure: they were made, and stand, and will not be made again."""
+        skipped = [key for key in self.unvisited if _lies_within(key, scope, passed)]
+        entries = [self.journal.entries[key] for key in skipped]
+        if any(entry.is_open for entry in entries):
+            return
+        for key, entry in zip(skipped, entries, strict=True):
+            del self.unvisited[key]
+            if entry.done is not None:
+                self._note_state(entry.done)
+        scope.go_on_after(passed)
+
     def moved(self, call: Call) -> Entry | None:
         """The same effect, recorded elsewhere in the run, at a place that the code has not come by yet."""
         for key in () if call.key.startswith("=") else list(self.unvisited):
@@ -280,7 +313,22 @@ class Active:
     def _note_replayed(self, done: Done) -> None:
         self.replayed += 1
         self.saved_seconds += done.seconds
+        self._note_state(done)
+
+    def _note_state(self, done: Done) -> None:
         for name, sealed in (done.state or {}).items():
             self._stored_state[name] = bytes(sealed)
         for name in done.dropped:
             self._stored_state.pop(name, None)
+
+
+def _lies_within(key: str, scope: Scope, passed: Passed) -> bool:
+    """Whether a call of this key lies between where a scope stands and where it went on to."""
+    inside = key.removeprefix(scope.path)
+    if inside[:1] == "." and inside[1:].isdecimal():
+        return scope.calls <= int(inside[1:]) < passed.calls
+    if inside[:1] != "/":
+        return False
+    name, _, occurrence = inside[1:].partition("/")[0].rpartition("#")
+    number = int(occurrence.partition(".")[0])
+    return scope.spawned.get(name, 0) <= number < passed.spawned.get(name, 0)

@@ -281,7 +281,7 @@ def _inline(spec: AgentSpec, frame: Frame) -> Frame:
         raise foreign_process(frame.foreign or (active.row.name if active else ""))
     if active.signal is not None:
         raise active.signal
-    return Frame(active, frame.scope.child(spec.function.__qualname__, inline=True))
+    return Frame(active, frame.scope.child(spec.function.__qualname__, inline=True), caller=frame)
 
 
 def _leave_inline(frame: Frame) -> None:
@@ -293,6 +293,8 @@ def _leave_inline(frame: Frame) -> None:
 
 
 async def _inline_async(spec: AgentSpec, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if current_frame() is not frame.caller:
+        frame.caller = None  # it runs in a task of its own, beside its caller
     token = enter_frame(frame)
     try:
         value = await spec.function(*args, **kwargs)

@@ -9,14 +9,14 @@ import os
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from perdure import codec
-from perdure.engine.active import Stop
+from perdure.engine.active import Failed, Stop
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.failure import rebuild
 from perdure.engine.scope import current_frame, foreign_process
 from perdure.engine.signature import Signature, checked_name, is_storable_text, shown_call
 from perdure.errors import JournalDiverged, UsageError
 from perdure.policy import Retry
-from perdure.records import RunState, WaitReason
+from perdure.records import Passed, RunState, WaitReason
 from perdure.replay import Call, Diverged, Replayed
 
 if TYPE_CHECKING:
@@ -103,8 +103,19 @@ class Prepared(Generic[S]):
 
     def failed(self, error: Exception) -> Exception:
         """Remember that this call failed: if that ends the run, a resume attempts it anew."""
-        self.active.failed.append((error, self.call.key))
+        reached = {}
+        if current_frame() is self.frame:
+            reached = {scope: Passed(scope.calls, dict(scope.spawned)) for scope in self.frame.path()}
+        self.active.failed.append(Failed(error, self.call.key, reached))
         return error
+
+    def leave(self) -> None:
+        """The call is over: one that is made anew goes on beyond what handled its earlier failure."""
+        passed = self.active.journal.passed.get(self.call.key)
+        if passed and current_frame() is self.frame:
+            for scope in self.frame.path():
+                if scope.path in passed:
+                    self.active.pass_by(scope, passed[scope.path])
 
     def unloadable(self, error: Exception) -> BaseException:
         """Park: the recorded result does not fit the code's return type any more."""
@@ -157,9 +168,12 @@ def _sync_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, An
         if frame is None or frame.body:
             return _plain(spec, frame, args, kwargs)
         prepared = Prepared(spec, frame, args, kwargs)
-        if type(prepared.decision) is Replayed:
-            return _replayed(prepared, prepared.decision)
-        return drive(flow(prepared))
+        try:
+            if type(prepared.decision) is Replayed:
+                return _replayed(prepared, prepared.decision)
+            return drive(flow(prepared))
+        finally:
+            prepared.leave()
 
     return call
 
@@ -176,9 +190,12 @@ def _async_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, A
         return coroutine
 
     async def perform(prepared: Prepared[S]) -> Any:
-        if type(prepared.decision) is Replayed:
-            return _replayed(prepared, prepared.decision)
-        return await drive_async(flow(prepared))
+        try:
+            if type(prepared.decision) is Replayed:
+                return _replayed(prepared, prepared.decision)
+            return await drive_async(flow(prepared))
+        finally:
+            prepared.leave()
 
     mark_coroutine_function(call)
     return call

@@ -15,10 +15,12 @@ from msgspec import Raw
 
 from perdure import codec, errors
 from perdure.errors import AttemptsExhausted, PerdureError, StepFailed, UnstorableValue
-from perdure.records import NULL, Failure
+from perdure.records import NULL, Failure, Passed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from perdure.engine.active import Active
 
 _TRACE_CHARACTERS: Final = 2000
 _MESSAGE_CHARACTERS: Final = 4000
@@ -63,6 +65,35 @@ def rebuild(failure: Failure, function: Callable[..., Any], *, name: str) -> Exc
         f"{name} failed with {failure.type}: {failure.message}",
         hint=f"to catch {failure.type} by its class, import it by name in the module that defines {name}",
     )
+
+
+def failed_calls(active: Active, error: BaseException) -> tuple[str, ...]:
+    """The calls whose recorded failure is what ended the run, wherever it sits in the chain of causes."""
+    pending: list[BaseException | None] = [error]
+    recorded = {id(failed.error) for failed in active.failed}
+    seen: set[int] = set()
+    while pending:
+        link = pending.pop()
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        if id(link) in recorded:
+            continue  # what led to a recorded failure was inside its body, or was caught before
+        pending += [link.__cause__, link.__context__]
+        if isinstance(link, BaseExceptionGroup):
+            pending += link.exceptions
+    return tuple(failed.key for failed in active.failed if id(failed.error) in seen)
+
+
+def passed_scopes(active: Active, reopened: tuple[str, ...]) -> dict[str, Passed]:
+    """The scopes that went on after these calls failed, to handle that, and how far."""
+    return {
+        scope.path: Passed(scope.calls, dict(scope.spawned))
+        for failed in active.failed
+        if failed.key in reopened
+        for scope, reached in failed.reached.items()
+        if (scope.calls, scope.spawned) != (reached.calls, reached.spawned)
+    }
 
 
 def _known_class(type_name: str, function: Callable[..., Any]) -> type[Exception] | None:

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from perdure import clock, codec, events
 from perdure.engine.active import Active, Doubtful
 from perdure.engine.drive import Commit, Drained, Operation
-from perdure.engine.failure import describe_failure, message_of
+from perdure.engine.failure import describe_failure, failed_calls, message_of, passed_scopes
 from perdure.engine.names import new_name, new_run_id
 from perdure.engine.session import Session, heed_cancel
 from perdure.engine.signature import shown_call
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 UNDONE = "undone"
 _RUN_ID_CHARACTERS = 200
+_LOOKS = 100
 
 
 class Finished(Struct, frozen=True):
@@ -77,7 +78,23 @@ class Request(Struct, frozen=True):
 
 
 def enter(session: Session, spec: AgentSpec, request: Request) -> Active | Finished:
-    """Hold the run this request means: one that can go on, or a new one whose first record is committed."""
+    """Hold the run this request means: one that can go on, or a new one whose first record is committed.
+
+    An unnamed run that somebody else took or completed in the meantime is theirs: the request means another.
+    """
+    for _ in range(_LOOKS):
+        try:
+            entered = _entered(session, spec, request)
+        except RunHeld:
+            if request.run_id is not None:
+                raise
+            continue
+        if request.run_id is not None or isinstance(entered, Active):
+            return entered
+    return _entered(session, spec, request)
+
+
+def _entered(session: Session, spec: AgentSpec, request: Request) -> Active | Finished:
     arguments = spec.signature.bind(request.args, request.kwargs)
     digest = codec.digest_arguments(arguments, of=spec.name)
     known: Run | None = None
@@ -203,11 +220,12 @@ def fail(active: Active, spec: AgentSpec, error: Exception) -> Generator[Operati
         except Exception as second:  # noqa: BLE001 - the agent's own failure is what its caller must see
             undone = True
             error.add_note(f"perdure: not everything could be undone: {type(second).__name__}: {message_of(second)}")
-    reopened = () if undone else _failed_calls(active, error)
+    reopened = () if undone else failed_calls(active, error)
     ended = Ended(
         state=RunState.FAILED,
         failure=describe_failure(error),
         reopened=reopened,
+        passed=passed_scopes(active, reopened),
         undone=undone,
         code=UNDONE if undone else "failed",
     )
@@ -333,24 +351,6 @@ def _taken_over(active: Active) -> RunHeld:
             hint=f"perdure show {active.row.name}",
         )
     return held(run, active.store.read_worker(run.holder))
-
-
-def _failed_calls(active: Active, error: BaseException) -> tuple[str, ...]:
-    """The calls whose recorded failure is what ended the run, wherever it sits in the chain of causes."""
-    pending: list[BaseException | None] = [error]
-    recorded = {id(failure) for failure, _ in active.failed}
-    seen: set[int] = set()
-    while pending:
-        link = pending.pop()
-        if link is None or id(link) in seen:
-            continue
-        seen.add(id(link))
-        if id(link) in recorded:
-            continue  # what led to a recorded failure was inside its body, or was caught before
-        pending += [link.__cause__, link.__context__]
-        if isinstance(link, BaseExceptionGroup):
-            pending += link.exceptions
-    return tuple(key for failure, key in active.failed if id(failure) in seen)
 
 
 def _end(

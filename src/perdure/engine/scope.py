@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from perdure.errors import Signal, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
     from perdure.engine.active import Active
+    from perdure.records import Passed
 
 ROOT: Final = "main"
 _WAIT_FOR: Final = asyncio.wait_for.__code__
@@ -50,6 +51,12 @@ class Scope:
         self.calls += 1
         return key
 
+    def go_on_after(self, passed: Passed) -> None:
+        """Count on from there."""
+        self.calls = max(self.calls, passed.calls)
+        for name, occurrences in passed.spawned.items():
+            self.spawned[name] = max(self.spawned.get(name, 0), occurrences)
+
     def child(self, name: str, *, inline: bool = False) -> Scope:
         """The scope of something this one starts; an agent called inline stays in the strand of its caller."""
         occurrence = self.spawned.get(name, 0)
@@ -61,7 +68,7 @@ class Scope:
 class Frame:
     """What code of a run can know of its place: the run, the scope, and the step body it is in, if any."""
 
-    __slots__ = ("active", "attempt", "body", "effect_key", "foreign", "scope", "step_key")
+    __slots__ = ("active", "attempt", "body", "caller", "effect_key", "foreign", "scope", "step_key")
 
     def __init__(
         self,
@@ -73,6 +80,7 @@ class Frame:
         effect_key: str = "",
         attempt: int = 0,
         foreign: str = "",
+        caller: Frame | None = None,
     ) -> None:
         self.active = active
         self.scope = scope
@@ -81,6 +89,14 @@ class Frame:
         self.effect_key = effect_key
         self.attempt = attempt
         self.foreign = foreign
+        self.caller = caller
+
+    def path(self) -> Iterator[Scope]:
+        """The scope of this frame and those of its callers, which all go on only when it does."""
+        frame: Frame | None = self
+        while frame is not None:
+            yield frame.scope
+            frame = frame.caller
 
 
 _frame: contextvars.ContextVar[Frame | None] = contextvars.ContextVar("perdure_frame", default=None)

@@ -53,8 +53,9 @@ class Prefix(Struct, frozen=True):
 def walked(run_id: str, rows: Iterable[Row]) -> Prefix:
     """Walk the chain from the first record until it breaks or ends."""
     records: list[Record] = []
-    before, owner = NO_DIGEST, run_id.encode()
+    before = NO_DIGEST
     try:
+        owner = run_id.encode()
         for number, row in enumerate(rows):
             if row[0] != number:
                 return Prefix(records, f"record {number} is missing")

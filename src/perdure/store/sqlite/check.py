@@ -48,7 +48,7 @@ def hidden_damage(connection: apsw.Connection) -> str:
     """
     for (text,) in (*fetch(connection, "check_runs"), *fetch(connection, "check_mailbox")):
         if text != "ok":
-            return str(text)
+            return " ".join(str(text).split())
     return ""
 
 

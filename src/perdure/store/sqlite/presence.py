@@ -171,12 +171,6 @@ class Mark:
         if after != before:
             self._write(after)
 
-    def reset(self, commits: int) -> None:
-        """Agree with the store as it is, in every slot, after a loss was recorded there."""
-        for number, slot in enumerate(self.slots()):
-            owner = slot.worker_id if slot else ""
-            os.pwrite(self._descriptor, _slot_bytes(Slot(owner, commits, commits)), number * SLOT_BYTES)
-
     def close(self) -> None:
         """Let go of the file."""
         os.close(self._descriptor)

@@ -127,7 +127,6 @@ class SqliteStore:
         if gone is not None:
             with self._transaction() as connection:
                 record_loss(connection, gone)
-            self._mark.reset(gone.acknowledged)
 
     def join(self) -> Worker:
         """Make this process known, unless runs or mail could be hidden from it by damage."""
