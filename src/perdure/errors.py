@@ -39,6 +39,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 
+def saved_steps(count: int) -> str:
+    """How an error says what is safe of a run."""
+    return "its one completed step is saved" if count == 1 else f"its {count} completed steps are saved"
+
+
 class PerdureError(Exception):
     """What happened (the message), what is safe, and what to do (the hint)."""
 

@@ -53,6 +53,12 @@ class RunPassedOver(Event, frozen=True):
     age_seconds: float
 
 
+class RunBeside(Event, frozen=True):
+    """The same call is being executed by another process already; this one is a run of its own."""
+
+    holder: str
+
+
 class StepCompleted(Event, frozen=True):
     """A step's result was committed."""
 

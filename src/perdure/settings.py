@@ -70,7 +70,7 @@ def _from_environment() -> dict[str, Any]:
     found = {
         name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
         for name, value in os.environ.items()
-        if name.startswith(ENVIRONMENT_PREFIX) and name not in _NOT_SETTINGS
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in _NOT_SETTINGS and value
     }
     _convert(found, source="the environment (PERDURE_…)")
     return found

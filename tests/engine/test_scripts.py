@@ -111,7 +111,7 @@ def test_an_effect_in_doubt_prints_three_lines_and_exits_with_4(tmp_path: Path, 
     lines = done.stderr.splitlines()[-3:]
     assert lines[0].startswith("perdure: Run ")
     assert "send() was started and never confirmed" in lines[0]
-    assert lines[1].startswith("   safe: its 1 completed steps are saved")
+    assert lines[1].startswith("   safe: its one completed step is saved")
     assert lines[2].startswith("     do: ")
     assert "Traceback" not in done.stderr
     assert _run(tmp_path, store, "doubtful").stdout == ""

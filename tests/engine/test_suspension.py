@@ -237,9 +237,10 @@ def test_an_effect_cancelled_in_its_body_is_in_doubt_and_the_run_does_not_comple
         except TimeoutError:
             return work("gave up")
 
-    with pytest.raises(EffectInDoubt, match="interrupted before it was confirmed"):
+    with pytest.raises(EffectInDoubt, match="cancelled while it was performed"):
         perdure.run(agent, run_id="r")
     assert open_effects("r") == ["slow"]
+    assert world.lines == ["sent to ada"]
     assert state_of("r") == "waiting (in_doubt)"
 
 
@@ -266,7 +267,7 @@ def test_a_run_cancelled_by_its_caller_leaves_its_effect_in_doubt_and_can_be_res
 
     asyncio.run(cancelled())
     (run,) = session().store.list_runs()
-    assert run.state == "queued"
+    assert (run.state, run.reason) == ("waiting", "in_doubt")
     assert open_effects(run.run_id) == ["slow"]
     post(run.run_id, "happened", "told", name="slow")
     assert asyncio.run(agent()) == "told"

@@ -155,6 +155,18 @@ def test_repair_must_be_told_what(stopped: Any, arguments: list[str]) -> None:
     assert "Traceback" not in result.err
 
 
+def test_a_run_that_is_gone_with_its_log_is_said_before_anything_runs_again(agent: Place) -> None:
+    agent.python("work.py", "5", KILL="3")
+    log = agent.database.with_name("perdure.db-wal")
+    assert log.stat().st_size > 0
+    log.write_bytes(b"")
+    told = agent.python("work.py", "5")
+    assert told.code == 6, told
+    assert "lost" in told.err
+    assert "Traceback" not in told.err
+    assert told.out == ""
+
+
 def test_older_copy_put_back_is_noticed_and_repaired(agent: Any) -> None:
     """Everything but the mark is set back: acknowledged commits are gone."""
     agent.python("work.py", "5", KILL="0")
@@ -169,6 +181,9 @@ def test_older_copy_put_back_is_noticed_and_repaired(agent: Any) -> None:
     noticed = agent.perdure("verify")
     assert noticed.code == 6, noticed
     assert "lost" in noticed.out
+    told = agent.python("work.py", "5")
+    assert told.code == 6, told
+    assert "lost" in told.err
     refused = agent.python("work.py", "5")
     assert refused.code == 6, refused
     name = agent.name()

@@ -55,13 +55,13 @@ def traceable() -> None:
 
 @pytest.mark.usefixtures("traceable")
 def test_every_power_commit_is_synced_once(tmp_path: Path) -> None:
-    few, many = syncs(tmp_path / "few.db", "step", 20), syncs(tmp_path / "many.db", "step", 120)
-    assert many - few == 100
+    few, many = syncs(tmp_path / "few.db", "step", 10), syncs(tmp_path / "many.db", "step", 60)
+    assert many - few == 50
 
 
 @pytest.mark.usefixtures("traceable")
 def test_process_commit_is_not_synced(tmp_path: Path) -> None:
-    few, many = syncs(tmp_path / "few.db", "quick_step", 20), syncs(tmp_path / "many.db", "quick_step", 120)
+    few, many = syncs(tmp_path / "few.db", "quick_step", 10), syncs(tmp_path / "many.db", "quick_step", 60)
     assert many == few
 
 

@@ -111,7 +111,7 @@ def settle_command(run: Run, effect: Open, others: list[Open]) -> str:
     """The command that settles this effect, by its name where that is enough."""
     is_alone = sum(other.name == effect.name for other in others) <= 1 and not effect.name.isdecimal()
     step = effect.name if is_alone else str(effect.number)
-    return f"{command('settle', run.name, step)} --happened [JSON] | --did-not-happen"
+    return f"{command('settle', run.name, step)} --did-not-happen (or: --happened RESULT_AS_JSON)"
 
 
 def _held(store: Store, run: Run) -> Status:

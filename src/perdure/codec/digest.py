@@ -40,6 +40,9 @@ _HASHED: Final = b"\xc7\x20\x01"
 _NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 """How NaN and the infinities begin in MessagePack. Other bytes may look the same, so a match is a suspicion."""
 
+_FEW: Final[dict[type, int]] = {list: 64, dict: 64, tuple: 64, set: 64, str: 4096, bytes: 4096}
+"""Up to how many items a value is taken for a short one, unseen."""
+
 _SHORT_MAP: Final = 15
 """A MessagePack map of so many entries has a header of one byte."""
 
@@ -117,13 +120,19 @@ class PrefixCache:
 
 def _short(arguments: Mapping[str, object] | tuple[object, ...]) -> bytes | None:
     """What is hashed, for a few small plain arguments, written in one go; None where they need a closer look."""
-    if type(arguments) is not dict or len(arguments) > _SHORT_MAP:
+    if type(arguments) is not dict or len(arguments) > _SHORT_MAP or any(map(_may_be_long, arguments.values())):
         return None
     try:
         content = _encode(arguments)
     except (TypeError, ValueError, OverflowError, RecursionError, AttributeError):
         return None
     return None if len(content) > LARGE_BYTES or _NOT_FINITE.search(content) else content[1:]
+
+
+def _may_be_long(value: object) -> bool:
+    """Whether a value may be one that is hashed apart; a wrong guess costs time and nothing else."""
+    few = _FEW.get(type(value))
+    return few is not None and len(value) > few  # type: ignore[arg-type]
 
 
 def _content(value: object) -> bytes:

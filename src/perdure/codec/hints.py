@@ -163,12 +163,22 @@ def _load_instance(value: Any, kind: type, shape: Shape) -> Any:
     hints = _hints_of(kind)
     fields = zip(shape.names, shape.keys, shape.parameters, strict=True)
     present = [(name, parameter, value[key]) for name, key, parameter in fields if key in value]
-    loaded = [(name, parameter, _load(item, hints.get(name, Any))) for name, parameter, item in present]
+    loaded = [(name, parameter, _load_field(item, hints.get(name, Any), name)) for name, parameter, item in present]
     instance = kind(**{parameter: item for _, parameter, item in loaded if parameter})
     for name, parameter, item in loaded:
         if not parameter:
             object.__setattr__(instance, name, item)
     return instance
+
+
+def _load_field(value: Any, annotation: Any, name: str) -> Any:
+    """A field of an instance; one that does not fit is named as msgspec itself would name it."""
+    try:
+        return _load(value, annotation)
+    except ValueError as error:
+        reason, _, path = str(error).partition(" - at `$")
+        inside = path.removesuffix("`").removeprefix(".value")
+        raise ValueError(f"{reason} - at `$.{name}{inside}`") from error
 
 
 def _load_container(value: Any, origin: Any, arguments: tuple[Any, ...]) -> Any:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import threading
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from msgspec import Raw, Struct
 
 from perdure import clock, codec, events
-from perdure.errors import EffectInDoubt, JournalDiverged, LeaseLost, PerdureError, RunSuspended, Signal
+from perdure.errors import EffectInDoubt, JournalDiverged, LeaseLost, PerdureError, RunSuspended, Signal, saved_steps
 from perdure.records import (
     NULL,
     Append,
@@ -186,7 +187,7 @@ class Active:
         """Park: the code makes another call than the one recorded."""
         error = JournalDiverged(
             f"Run {self.row.name} no longer matches its code.\n  recorded: {recorded}\n  now:      {called}",
-            safe=f"its {self.row.steps} completed steps are saved; nothing more is performed.",
+            safe=f"{saved_steps(self.row.steps)}; nothing more is performed.",
             hint="restore the call or guard the change with perdure.patched and start again; or start over: fresh=True",
         )
         return self.halt(Stop(RunState.WAITING, WaitReason.PARKED, error))
@@ -203,9 +204,8 @@ class Active:
         others = f" and {len(self.doubtful) - 1} more" if len(self.doubtful) > 1 else ""
         error = EffectInDoubt(
             f"Run {self.row.name}: {first.shown}{others} was started and never confirmed ({first.why}).",
-            safe=f"its {self.row.steps} completed steps are saved; the effect is not started again until then.",
-            hint="find out whether it happened, then: "
-            f"perdure settle {self.row.name} {first.name} --happened [JSON] | --did-not-happen",
+            safe=f"{saved_steps(self.row.steps)}; the effect is not started again until it is settled.",
+            hint=f"find out whether it happened, then start again after: {settle_command(self.row.name, first.name)}",
         )
         return self.halt(Stop(RunState.WAITING, WaitReason.IN_DOUBT, error))
 
@@ -320,6 +320,11 @@ class Active:
             self._stored_state[name] = bytes(sealed)
         for name in done.dropped:
             self._stored_state.pop(name, None)
+
+
+def settle_command(run_name: str, step: str) -> str:
+    """What a person types to settle an effect in doubt."""
+    return f"perdure settle {run_name} {shlex.quote(step)} --did-not-happen (or: --happened RESULT_AS_JSON)"
 
 
 def _lies_within(key: str, scope: Scope, passed: Passed) -> bool:

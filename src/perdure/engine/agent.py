@@ -123,7 +123,6 @@ def run(agent: Callable[..., Any], *args: Any, run_id: str | None = None, fresh:
     With `run_id` that very run is resumed, or its recorded result returned. `fresh=True` starts over. Raises when the
     run waits, is in doubt or parks; uncaught, the script prints what happened, what is safe and what to do.
     """
-    install_excepthook()
     frame = current_frame()
     if frame is not None and not frame.body:
         raise UsageError(
@@ -192,7 +191,7 @@ def start(agent: Callable[..., Any], *args: Any, run_id: str | None = None, **kw
             hint="call the agent itself: it runs as a part of this run",
         )
     spec = spec_of(agent)
-    terminal.install()
+    _greet()
     opened = session()
     active = lifecycle.enter(opened, spec, Request(args, kwargs, run_id, fresh=run_id is None))
     future: Future[Any] = Future()
@@ -222,6 +221,12 @@ def spec_of(agent: Callable[..., Any]) -> AgentSpec:
     return spec
 
 
+def _greet() -> None:
+    """Have our lines shown, and our errors explained, in whatever program this is."""
+    install_excepthook()
+    terminal.install()
+
+
 def _run(spec: AgentSpec, request: Request) -> Any:
     if spec.signature.is_async:
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public form raises where no loop runs
@@ -231,13 +236,13 @@ def _run(spec: AgentSpec, request: Request) -> Any:
                 hint=f"await {spec.function.__name__}(…): outside a run, calling an agent is a run",
             )
         return asyncio.run(_run_async(spec, request))
-    terminal.install()
+    _greet()
     opened = session()
     return _execute(opened, spec, lifecycle.enter(opened, spec, request))
 
 
 async def _run_async(spec: AgentSpec, request: Request) -> Any:
-    terminal.install()
+    _greet()
     opened = session()
     return await _execute_async(opened, spec, lifecycle.enter(opened, spec, request))
 

@@ -14,7 +14,7 @@ from perdure.engine.drive import drive, drive_async
 from perdure.engine.failure import rebuild
 from perdure.engine.scope import current_frame, foreign_process
 from perdure.engine.signature import Signature, checked_name, is_storable_text, shown_call
-from perdure.errors import JournalDiverged, UsageError
+from perdure.errors import JournalDiverged, UsageError, saved_steps
 from perdure.policy import Retry
 from perdure.records import Passed, RunState, WaitReason
 from perdure.replay import Call, Diverged, Replayed
@@ -122,7 +122,7 @@ class Prepared(Generic[S]):
         run = self.active.row
         reason = JournalDiverged(
             f"Run {run.name}: the recorded result of {self.spec.name} no longer fits its return type: {error}",
-            safe=f"its {run.steps} completed steps are saved.",
+            safe=f"{saved_steps(run.steps)}.",
             hint=f"make the return type of {self.spec.name} accept what it returned before, and start again",
         )
         return self.active.halt(Stop(RunState.WAITING, WaitReason.PARKED, reason))
@@ -150,7 +150,7 @@ class Prepared(Generic[S]):
         if not self.active.claim_key(key):
             raise UsageError(
                 f"{self.shown()}: the key {text!r} was used by an earlier call of {self.spec.name} in this run.",
-                safe=f"its {self.active.row.steps} completed steps are saved.",
+                safe=f"{saved_steps(self.active.row.steps)}.",
                 hint="make key= differ from call to call, or leave it out",
             )
         return key

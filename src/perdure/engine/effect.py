@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec import Raw
@@ -28,6 +30,7 @@ from perdure.engine.settle import (
     Intent,
     Verdict,
     ask_person,
+    leave_in_doubt,
     record_doubt,
     settle,
     verdict_value,
@@ -261,6 +264,9 @@ def _perform(
         performance = _performance(prepared, spec, attempt)
         try:
             value = yield performance
+        except asyncio.CancelledError:
+            leave_in_doubt(prepared, attempt=attempt, why="it was cancelled while it was performed")
+            raise
         except Exception as error:
             seconds = clock.elapsed_seconds() - started
             if proves_nothing_happened(error, certain=spec.certain, ambiguous=spec.ambiguous):
@@ -271,7 +277,7 @@ def _perform(
                 yield from record_attempt(prepared, error, attempt=attempt, seconds=seconds)
                 attempt, key_at = attempt + 1, 0.0
                 continue
-            why = f"{type(error).__name__}: {message_of(error)}"
+            why = f"{type(error).__name__}: {message_of(error)}{_place_of(error)}"
             yield from record_doubt(prepared, attempt=attempt, why=why)
             settled = yield from settle(prepared, intent, attempt=attempt, why=why, performance=performance)
             if isinstance(settled, Happened):
@@ -312,6 +318,12 @@ def _intend(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Gene
     if not active.read(active.store.holds, active.row.run_id, active.row.epoch):
         raise active.fenced(LeaseLost(f"Run {active.row.name} was taken over before {spec.name} began."))
     return intent
+
+
+def _place_of(error: BaseException) -> str:
+    """Where the effect raised, so that a person who must judge it can find the line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
 
 
 def _performance(prepared: Prepared[EffectSpec], spec: EffectSpec, attempt: int) -> Perform:

@@ -6,6 +6,7 @@ replay reaches them, before anything after them in their strand. A crash at any 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import platform
@@ -165,7 +166,7 @@ def outcome(active: Active, spec: AgentSpec, error: BaseException) -> Generator[
     """What an exception that left the agent means for the run, written down, and what its caller sees."""
     if active.signal is not None:
         stopped = yield from _stopped(active)
-        return error if isinstance(error, (KeyboardInterrupt, SystemExit)) else stopped
+        return error if isinstance(error, (KeyboardInterrupt, SystemExit, asyncio.CancelledError)) else stopped
     if isinstance(error, Exception):
         return (yield from fail(active, spec, error))
     with contextlib.suppress(Signal, StoreError):  # the run stays resumable even where this cannot be written
@@ -244,6 +245,8 @@ def _before(records: list[Record]) -> str:
 
 
 def _checked_id(run_id: str) -> str:
+    if not isinstance(run_id, str):
+        raise UsageError(f"run_id {codec.describe(run_id)} is not a text.", hint='run_id="a-name-of-yours"')
     if not run_id or len(run_id) > _RUN_ID_CHARACTERS or not run_id.isprintable() or run_id != run_id.strip():
         raise UsageError(
             f"run_id {run_id[:50]!r} is not usable.",
@@ -278,7 +281,10 @@ def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
     """The newest run of the same call that can go on: unfinished and held by nobody alive, or failed and the newest."""
     now = clock.wall_seconds()
     for number, run in enumerate(session.store.list_runs(agent=spec.name, arguments=digest, limit=100)):
-        if run.state in FINISHED or session.is_running(run):
+        if run.state in FINISHED:
+            continue
+        if session.is_running(run):
+            _tell_beside(session, run)
             continue
         if run.state == RunState.FAILED and (number > 0 or read_park(run).code == UNDONE):
             continue
@@ -286,6 +292,13 @@ def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
             return run
         events.publish(events.RunPassedOver(run.run_id, run.name, now - run.updated_at))
     return None
+
+
+def _tell_beside(session: Session, run: Run) -> None:
+    """Another process executes the same call: that is allowed, and worth a line."""
+    holder = session.store.read_worker(run.holder)
+    if holder is not None and holder.worker_id != session.store.join().worker_id:
+        events.publish(events.RunBeside(run.run_id, run.name, f"pid {holder.pid} on {holder.host}"))
 
 
 def _create(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import contextvars
 import os
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from perdure import clock, events
 from perdure.engine.scope import carriers
-from perdure.errors import PerdureError, RunCancelled, RunHeld
+from perdure.errors import CommitsLost, PerdureError, RunCancelled, RunHeld
 from perdure.settings import Settings, current_settings
 from perdure.store import open_store
 from perdure.store.lease import Presence, claim, held
@@ -39,6 +40,14 @@ class Session:
         self._lock = threading.Lock()
         self._upkeep: threading.Thread | None = None
         self._ended = threading.Event()
+        lost = getattr(self.store, "noticed", 0)
+        if lost:
+            self.store.close()
+            raise CommitsLost(
+                f"{self.store.location} lost {lost} of the records it had acknowledged: it was cut, or an older copy.",
+                safe="nothing was started; the loss is recorded, and the unfinished runs that are left are parked.",
+                hint="perdure show tells what is left; a run that is gone would perform its effects again if started anew",
+            )
         if getattr(self.store, "created", False):
             events.publish(events.StoreOpened(self.store.location, created=True))
 
@@ -196,3 +205,4 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+atexit.register(close_sessions)

@@ -149,6 +149,15 @@ def verdict_value(prepared: Prepared[EffectSpec], verdict: Settled) -> Any:
         raise prepared.unloadable(error) from error
 
 
+def leave_in_doubt(prepared: Prepared[EffectSpec], *, attempt: int, why: str) -> None:
+    """Stop the run at its next call: what was begun here cannot be waited for, and nothing may come after it."""
+    active = prepared.active
+    if active.signal is None:
+        active.submit(Kind.DOUBT, prepared.call, Doubt(attempt=attempt, why=why), power=True)
+        active.doubt(Doubtful(prepared.call.key, prepared.spec.name, prepared.shown(), why))
+        active.suspend()
+
+
 def record_doubt(
     prepared: Prepared[EffectSpec], *, attempt: int, why: str, lost: bool = False
 ) -> Generator[Operation, Any, Record]:

@@ -46,7 +46,10 @@ class Signature:
             missing = self._defaults[count:]
             if inspect.Parameter.empty not in missing:
                 return dict(zip(self._names, args + missing, strict=True))
-        bound = self._signature.bind(*args, **kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.function.__qualname__}(): {error}") from None
         bound.apply_defaults()
         return bound.arguments
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
-from perdure.errors import CommitsLost, DeliveriesExhausted, InternalError, PerdureError, RunHeld
+from perdure.errors import CommitsLost, DeliveriesExhausted, InternalError, PerdureError, RunHeld, saved_steps
 from perdure.policy import is_spent
 from perdure.records import (
     FINISHED,
@@ -76,7 +76,7 @@ def claim(run: Run, claimant: Worker, holder: Worker | None, presence: Presence,
         if park.code == CommitsLost.code:
             raise CommitsLost(park.message, safe=park.safe, hint=park.hint)
         if is_spent(run, limit=terms.deliveries):
-            return _exhausted(run, presence, terms)
+            return _exhausted(run, terms)
     delivery = 1 if terms.pardon else run.deliveries + 1
     now = clock.wall_seconds()
     body = Delivery(
@@ -124,16 +124,16 @@ def refuse_other_worker(claimant: Worker, worker_id: str) -> None:
         )
 
 
-def _exhausted(run: Run, presence: Presence, terms: Terms) -> Claimed:
+def _exhausted(run: Run, terms: Terms) -> Claimed:
     message = (
         f"Run {run.name} ended {run.deliveries} workers in a row without completing a step"
-        f" ({presence.value}); {terms.deliveries} deliveries are allowed, so it is parked."
+        f"; {terms.deliveries} deliveries are allowed, so it is parked."
     )
     park = Park(
         code=DeliveriesExhausted.code,
         message=message,
-        safe=f"its {run.steps} completed steps are saved.",
-        hint=f"perdure show {run.name}; then, with the cause mended: perdure resume {run.name}",
+        safe=f"{saved_steps(run.steps)}.",
+        hint=f"perdure show {run.name}; then, with the cause mended: perdure resume {run.name} --app YOUR_SCRIPT.py",
     )
     refusal = DeliveriesExhausted(message, safe=park.safe, hint=park.hint)
     if read_park(run).code == park.code:

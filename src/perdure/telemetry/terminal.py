@@ -70,6 +70,10 @@ def describe(event: events.Observable) -> str:
             return _resumed(event)
         case events.RunPassedOver():
             return _passed_over(event)
+        case events.RunBeside(_, name, holder):
+            return f"the same call is running as {legible(name)} ({legible(holder)}); this is a new run beside it"
+        case events.RunEnded(_, name, "queued", _, steps):
+            return f"{legible(name)} was stopped, {counted(steps, 'step')} saved: start again to resume it"
         case events.DoubtSettled(_, _, step, outcome, by):
             return f"{legible(step)} was in doubt; by {legible(by)}: {_OUTCOMES.get(outcome, outcome)}"
         case _:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 APPLICATION_ID: Final = 0x50524455
 """`PRDU`: how file tools and we ourselves recognise one of our databases."""
 
+LOG_PAGES: Final = 256
+"""How long the log may grow, in pages: a log that is written over again syncs quicker than one that grows."""
+
+_HEADER: Final = b"SQLite format 3\0"
 _SAFE_FROM: Final = (3, 51, 3)
 _SAFE_BACKPORTS: Final = frozenset({(3, 50, 7), (3, 44, 6)})
 _ACKNOWLEDGED: Final = "every step acknowledged before is saved."
@@ -94,6 +98,7 @@ def connect(path: Path, *, busy_seconds: float) -> apsw.Connection:
             safe="nothing was changed.",
             hint="choose a place on a local disk with PERDURE_STORE",
         )
+    connection.pragma("wal_autocheckpoint", LOG_PAGES)
     connection.pragma("synchronous", "full")
     connection.pragma("fullfsync", "on")  # on macOS a plain fsync leaves the data in the device's cache
     return connection
@@ -115,6 +120,17 @@ def _hardened(connection: apsw.Connection, *, busy_seconds: float) -> apsw.Conne
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
     connection.pragma("cell_size_check", "on")
     return connection
+
+
+def refuse_other_file(path: Path) -> None:
+    """Refuse a file that is no database at all, before anything is put beside it."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(len(_HEADER))
+    except FileNotFoundError:
+        return
+    if header and header != _HEADER:
+        raise explain(apsw.NotADBError("file is not a database"), path)
 
 
 def inspect(path: Path, *, busy_seconds: float) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
-from perdure.errors import CheckpointCorrupt, CommitsLost
+from perdure.errors import CheckpointCorrupt, CommitsLost, saved_steps
 from perdure.records import FINISHED, Loss, Run, RunState, WaitReason, sealed_run
 from perdure.store.chain import is_whole, loss_digest
 from perdure.store.lease import Park, write_park
@@ -77,8 +77,8 @@ def _parked(run: Run, *, lost: int) -> Run:
     """The epoch passes every one that may have been handed out in the lost commits."""
     park = Park(
         code=CommitsLost.code,
-        message=f"The store lost {lost} acknowledged records; run {run.name} may have gone further than it knows.",
-        safe=f"its {run.steps} recorded steps are kept; effects it may have performed since are treated as in doubt.",
+        message=f"The store lost acknowledged records ({lost}); run {run.name} may have gone further than it knows.",
+        safe=f"{saved_steps(run.steps)}; effects it may have performed since are treated as in doubt.",
         hint=f"perdure repair {run.name}, then resume it",
     )
     return sealed_run(

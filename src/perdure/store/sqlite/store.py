@@ -34,6 +34,7 @@ from perdure.store.sqlite.connect import (
     plain_errors,
     prepare_folder,
     refuse_directory,
+    refuse_other_file,
     refuse_writing,
     rollback,
 )
@@ -56,6 +57,7 @@ class SqliteStore:
         self.path = Path(path).expanduser().absolute()
         self.location = str(path)
         self.created = False
+        self.noticed = 0
         self._writable = create
         self._seconds = seconds
         self._writing = threading.RLock()
@@ -90,6 +92,7 @@ class SqliteStore:
             self._open_reader()
             check_schema(self._reader, self.path)
             return
+        refuse_other_file(self.path)
         prepare_folder(self.path)
         with exclusive(self._beside("lock"), seconds=self._seconds):
             self._fork = self._opened.enter_context(Forks(self.path))
@@ -127,6 +130,7 @@ class SqliteStore:
         if gone is not None:
             with self._transaction() as connection:
                 record_loss(connection, gone)
+            self.noticed = max(0, gone.synced - gone.found)
 
     def join(self) -> Worker:
         """Make this process known, unless runs or mail could be hidden from it by damage."""
