@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,6 +87,8 @@ def _from_project(directory: Path) -> dict[str, Any]:
 @functools.lru_cache(maxsize=8)
 def _read_project(path: Path, _modified: int, _size: int) -> dict[str, Any]:
     """The table in this file, read again only when the file has changed."""
+    import tomllib  # only a project with settings of its own pays for the parser
+
     try:
         table = tomllib.loads(path.read_text()).get("tool", {}).get("perdure", {})
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

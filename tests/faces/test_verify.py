@@ -155,7 +155,7 @@ def test_repair_must_be_told_what(stopped: Any, arguments: list[str]) -> None:
     assert "Traceback" not in result.err
 
 
-def test_a_run_that_is_gone_with_its_log_is_said_before_anything_runs_again(agent: Place) -> None:
+def test_a_run_that_is_gone_with_its_log_is_said_before_anything_runs_again(agent: Any) -> None:
     agent.python("work.py", "5", KILL="3")
     log = agent.database.with_name("perdure.db-wal")
     assert log.stat().st_size > 0

@@ -11,16 +11,15 @@ import asyncio
 import contextvars
 import functools
 import inspect
-import multiprocessing.process
 import sys
 import threading
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from perdure.errors import Signal, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
+    from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
     from perdure.engine.active import Active
     from perdure.records import Passed
@@ -231,6 +230,10 @@ class Carriers:
         with self._lock:
             self._active += 1
             if self._active == 1:
+                # Process pools are slow to import, so a program pays for them with its first run.
+                import multiprocessing.process
+                from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
                 self._replace(threading.Thread, "start", _thread_start)
                 self._replace(ThreadPoolExecutor, "submit", _pool_submit)
                 self._replace(ProcessPoolExecutor, "submit", _process_submit)

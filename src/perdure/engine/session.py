@@ -46,7 +46,7 @@ class Session:
             raise CommitsLost(
                 f"{self.store.location} lost {lost} of the records it had acknowledged: it was cut, or an older copy.",
                 safe="nothing was started; the loss is recorded, and the unfinished runs that are left are parked.",
-                hint="perdure show tells what is left; a run that is gone would perform its effects again if started anew",
+                hint="perdure show tells what is left; a run that is gone would perform its effects again, if started",
             )
         if getattr(self.store, "created", False):
             events.publish(events.StoreOpened(self.store.location, created=True))
