@@ -27,7 +27,7 @@ bench: .venv/bench-installed ## Measure the cost of a step against the alternati
 	@.venv/bin/python -m benchmarks
 
 torture: .venv/installed ## Run the long campaigns of crashes
-	@.venv/bin/python -m pytest -m torture
+	@.venv/bin/python -m pytest -n 2 -m torture
 
 clean: ## Remove .venv, builds and caches
 	@rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
