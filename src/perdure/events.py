@@ -113,30 +113,32 @@ class RunEnded(Event, frozen=True):
 
 Observable = Event | StoreOpened
 
-_subscribers: list[Callable[[Observable], None]] = []
+_subscribers: dict[Callable[[Observable], None], frozenset[type]] = {}
+"""Who listens, and to which kinds of event; to all where none is named."""
 
 
-def subscribe(listener: Callable[[Observable], None]) -> Callable[[], None]:
-    """Call `listener` with every event from now on; the returned function ends that."""
-    _subscribers.append(listener)
+def subscribe(listener: Callable[[Observable], None], *kinds: type[Observable]) -> Callable[[], None]:
+    """Call `listener` with every event from now on, or those of the named kinds; the returned function ends that."""
+    _subscribers[listener] = frozenset(kinds)
 
     def unsubscribe() -> None:
-        if listener in _subscribers:
-            _subscribers.remove(listener)
+        _subscribers.pop(listener, None)
 
     return unsubscribe
 
 
-def has_subscribers() -> bool:
-    """Whether building an event is worth its while."""
-    return bool(_subscribers)
+def is_wanted(kind: type[Observable]) -> bool:
+    """Whether building an event of this kind is worth its while."""
+    return any(not kinds or kind in kinds for kinds in _subscribers.values())
 
 
 def publish(event: Observable) -> None:
-    """Tell every subscriber."""
-    for listener in tuple(_subscribers):
+    """Tell every subscriber that wants it."""
+    for listener, kinds in tuple(_subscribers.items()):
+        if kinds and type(event) not in kinds:
+            continue
         try:
             listener(event)
         except Exception:  # noqa: BLE001 - an observer must never disturb the run it observes
-            _subscribers.remove(listener)
+            _subscribers.pop(listener, None)
             sys.stderr.write(f"perdure: a subscriber failed and was dropped\n{traceback.format_exc()}")

@@ -26,7 +26,7 @@ import msgspec
 
 from perdure.codec.digest import PrefixCache, digest_arguments
 from perdure.codec.fidelity import require_same
-from perdure.codec.hints import load, resolve_annotations
+from perdure.codec.hints import load, plain_decoder, resolve_annotations
 from perdure.codec.plain import examine, flatten, restore
 from perdure.codec.refusal import Refused, describe
 from perdure.errors import UnstorableValue
@@ -67,6 +67,12 @@ def seal(value: object, *, what: str = "result", of: str = "") -> bytes:
 
 def unseal(data: bytes | str, annotation: object = Any) -> Any:
     """What was sealed, decoded to the annotation; `ValueError` if the data is damaged or no longer fits it."""
+    decode = plain_decoder(annotation)
+    if decode is not None and not _may_hold_tags(data):
+        try:
+            return decode(data)
+        except (ValueError, RecursionError):
+            pass  # read again below, where the misfit is put into words
     return load(_decoded(data, restored=True), annotation)
 
 

@@ -120,19 +120,17 @@ class PrefixCache:
 
 def _short(arguments: Mapping[str, object] | tuple[object, ...]) -> bytes | None:
     """What is hashed, for a few small plain arguments, written in one go; None where they need a closer look."""
-    if type(arguments) is not dict or len(arguments) > _SHORT_MAP or any(map(_may_be_long, arguments.values())):
+    if type(arguments) is not dict or len(arguments) > _SHORT_MAP:
         return None
+    for value in arguments.values():
+        few = _FEW.get(type(value))
+        if few is not None and len(value) > few:  # it may be hashed apart; a wrong guess costs time and nothing else
+            return None
     try:
         content = _encode(arguments)
     except (TypeError, ValueError, OverflowError, RecursionError, AttributeError):
         return None
     return None if len(content) > LARGE_BYTES or _NOT_FINITE.search(content) else content[1:]
-
-
-def _may_be_long(value: object) -> bool:
-    """Whether a value may be one that is hashed apart; a wrong guess costs time and nothing else."""
-    few = _FEW.get(type(value))
-    return few is not None and len(value) > few  # type: ignore[arg-type]
 
 
 def _content(value: object) -> bytes:

@@ -36,6 +36,7 @@ _SETS: Final[dict[object, Callable[[Iterable[Any]], object]]] = {
     abc.MutableSet: set,
     frozenset: frozenset,
 }
+_PLAIN: Final = frozenset({str, int, bool, float, type(None)})
 _WRAPPERS: Final = frozenset({Annotated, Required, NotRequired, typing.Final})
 
 
@@ -61,6 +62,28 @@ def resolve_annotations(function: Callable[..., object]) -> tuple[object, dict[s
     except (TypeError, ValueError):
         return returned, hints
     return returned, {name: _as_bound(parameter, hints.get(name, Any)) for name, parameter in parameters.items()}
+
+
+def plain_decoder(annotation: Any) -> Callable[[bytes | str], Any] | None:
+    """Reads JSON straight to an annotation that names nothing but what JSON has; None for all others."""
+    try:
+        return _plain_decoder(annotation)
+    except TypeError:  # an annotation that cannot be hashed
+        return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _plain_decoder(annotation: Hashable) -> Callable[[bytes | str], Any] | None:
+    return msgspec.json.Decoder(annotation).decode if _is_plain(annotation) else None
+
+
+def _is_plain(annotation: Any) -> bool:
+    if annotation in _PLAIN:
+        return True
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is list:
+        return all(map(_is_plain, arguments))
+    return origin is dict and arguments[:1] == (str,) and all(map(_is_plain, arguments))
 
 
 class _Unsupported(Exception):

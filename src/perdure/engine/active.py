@@ -116,7 +116,7 @@ class Active:
         """Say once where a resumed run goes on, and what was not repeated."""
         self._announced = True
         row = self.row
-        if self._before and events.has_subscribers():
+        if self._before and events.is_wanted(events.RunResumed):
             delivery = max(1, row.deliveries)
             events.publish(
                 events.RunResumed(
@@ -302,7 +302,7 @@ class Active:
     def publish_step(self, call: Call, *, kind: str, seconds: float, attempt: int, failed: bool) -> None:
         """Tell observers that a step completed."""
         self.movements += 1
-        if events.has_subscribers():
+        if events.is_wanted(events.StepCompleted):
             row = self.row
             events.publish(
                 events.StepCompleted(

@@ -312,7 +312,7 @@ def _intend(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Gene
         active.submit(Kind.VERDICT, prepared.call, never, power=True)
         raise
     active.movements += 1
-    if events.has_subscribers():
+    if events.is_wanted(events.IntentRecorded):
         row = active.row
         events.publish(events.IntentRecorded(row.run_id, row.name, row.steps + 1, spec.name, attempt))
     if not active.read(active.store.holds, active.row.run_id, active.row.epoch):

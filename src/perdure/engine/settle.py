@@ -287,7 +287,7 @@ def _record(
     verdict = Settled(attempt=attempt, outcome=outcome, by=by, value=raw, blob=blob)
     ticket, _ = active.submit(Kind.VERDICT, prepared.call, verdict, stored=stored, taken=taken, power=True)
     yield Commit(active, ticket)
-    if events.has_subscribers():
+    if events.is_wanted(events.DoubtSettled):
         row = active.row
         events.publish(events.DoubtSettled(row.run_id, row.name, prepared.spec.name, outcome, by))
     return Again(attempt + 1) if outcome == "did_not_happen" else Happened(verdict_value(prepared, verdict))
@@ -308,6 +308,6 @@ def _key_at(intent: Record) -> float:
 
 
 def _publish_doubt(prepared: Prepared[EffectSpec], why: str) -> None:
-    if events.has_subscribers():
+    if events.is_wanted(events.DoubtFound):
         row = prepared.active.row
         events.publish(events.DoubtFound(row.run_id, row.name, prepared.spec.name, why or "started, never confirmed"))

@@ -162,7 +162,7 @@ def record_attempt(
     )
     ticket, _ = active.submit(Kind.ATTEMPT, prepared.call, body)
     yield Commit(active, ticket)
-    if events.has_subscribers():
+    if events.is_wanted(events.AttemptFailed):
         row = active.row
         events.publish(events.AttemptFailed(row.run_id, row.name, prepared.call.name, attempt, repr(error), delay))
     yield Pause(delay)

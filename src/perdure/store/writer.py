@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perdure.records import Append
     from perdure.store.protocol import Outcome, Store
 
-INLINE_COMMIT_SECONDS: Final = 0.002
+INLINE_COMMIT_SECONDS: Final = 0.005
 """How long an event loop may be held by a commit, judged by recent ones."""
 
 MAX_BATCH: Final = 512

@@ -18,6 +18,15 @@ from perdure.telemetry.text import age, counted, duration, legible
 MAX_LINES: Final = 8
 """A script's own output must not drown in ours: after so many lines this process is silent."""
 
+_SHOWN: Final = (
+    events.StoreOpened,
+    events.RunResumed,
+    events.RunPassedOver,
+    events.RunBeside,
+    events.RunEnded,
+    events.DoubtSettled,
+)
+
 _OUTCOMES: Final = {
     "happened": "it happened, so it is not done again",
     "did_not_happen": "it did not happen, so it is done now",
@@ -58,7 +67,7 @@ def install() -> None:
     """Show the lines of this process from now on, once."""
     if not _installed:
         _installed.append(Terminal())
-        events.subscribe(_installed[0])
+        events.subscribe(_installed[0], *_SHOWN)
 
 
 def describe(event: events.Observable) -> str:
