@@ -95,6 +95,13 @@ class DoubtFound(Event, frozen=True):
     why: str
 
 
+class DoubtPending(Event, frozen=True):
+    """A check found nothing, but a request on its way may still land: it is asked again later."""
+
+    step: str
+    seconds: float
+
+
 class DoubtSettled(Event, frozen=True):
     """A verdict was recorded for an effect in doubt."""
 

@@ -10,6 +10,7 @@ import pytest
 
 import perdure
 from perdure.errors import EffectInDoubt
+from perdure.events import DoubtPending, Observable
 from perdure.records import Kind
 from tests.engine.journals import bodies_of, calls_of, state_of
 from tests.engine.letters import open_effects, post, verdicts
@@ -165,6 +166,18 @@ def test_did_not_happen_counts_only_once_the_dead_request_can_no_longer_land(man
     assert world.lines == ["sent to ada", asked, asked, "sent to ada"]
     assert manual_clock.slept == [pytest.approx(6)]
     assert [kind for kind, _, _ in calls_of("r")] == ["intent", "verdict", "intent", "receipt"]
+
+
+def test_waiting_for_a_request_that_may_still_land_is_announced(
+    manual_clock: ManualClock, seen: list[Observable]
+) -> None:
+    world.killed_at("after sending", lambda: perdure.run(checked_agent, "ada", run_id="r"))
+    manual_clock.pass_seconds(4)
+    answers.append(perdure.did_not_happen())
+    perdure.run(checked_agent, "ada", run_id="r")
+    (pending,) = [event for event in seen if isinstance(event, DoubtPending)]
+    assert pending.step == "checked"
+    assert pending.seconds == pytest.approx(6)
 
 
 def test_did_not_happen_counts_at_once_after_the_time_a_request_can_take(manual_clock: ManualClock) -> None:

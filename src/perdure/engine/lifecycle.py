@@ -359,8 +359,8 @@ def _taken_over(active: Active) -> RunHeld:
     run = active.store.read_run(active.row.run_id)
     if run is None or not run.holder:
         return RunHeld(
-            f"Run {active.row.name} was taken over by another worker, which is done with it.",
-            safe="nothing was performed here since.",
+            f"Run {active.row.name} was taken over by another worker.",
+            safe="nothing more is performed or recorded here.",
             hint=f"perdure show {active.row.name}",
         )
     return held(run, active.store.read_worker(run.holder))

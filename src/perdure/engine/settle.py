@@ -221,7 +221,11 @@ def _check(
             if why := obstacle():
                 return why
             return (yield from _record(prepared, attempt=attempt, outcome="did_not_happen", by="check", sealed=b"null"))
-        yield Pause(max(0.001, spec.in_flight_seconds - age))
+        seconds = max(0.001, spec.in_flight_seconds - age)
+        if events.is_wanted(events.DoubtPending):
+            row = prepared.active.row
+            events.publish(events.DoubtPending(row.run_id, row.name, spec.name, seconds))
+        yield Pause(seconds)
 
 
 def _obstacle(why: str, performance: Perform | None) -> str:

@@ -24,6 +24,7 @@ _SHOWN: Final = (
     events.RunPassedOver,
     events.RunBeside,
     events.RunEnded,
+    events.DoubtPending,
     events.DoubtSettled,
 )
 
@@ -83,6 +84,10 @@ def describe(event: events.Observable) -> str:
             return f"the same call is running as {legible(name)} ({legible(holder)}); this is a new run beside it"
         case events.RunEnded(_, name, "queued", _, steps):
             return f"{legible(name)} was stopped, {counted(steps, 'step')} saved: start again to resume it"
+        case events.DoubtPending(_, _, step, seconds):
+            return (
+                f"{legible(step)} is not found; asking again in {duration(seconds)}, when nothing on its way can land"
+            )
         case events.DoubtSettled(_, _, step, outcome, by):
             return f"{legible(step)} was in doubt; by {legible(by)}: {_OUTCOMES.get(outcome, outcome)}"
         case _:
