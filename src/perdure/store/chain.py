@@ -35,6 +35,7 @@ from perdure.records import (
     write_body,
 )
 from perdure.store.lease import read_park
+from perdure.store.protocol import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -92,6 +93,20 @@ def sound_prefix(prefix: Prefix, load_blob: Callable[[bytes], bytes]) -> Prefix:
         except (ValueError, RecursionError) as error:
             return Prefix(prefix.records[:number], f"record {record.seq} cannot be read ({error})")
     return prefix
+
+
+def finding_of(run: Run, prefix: Prefix) -> Finding | Run:
+    """The run where row and journal are whole; otherwise what is wrong, and how far it can be trusted."""
+    try:
+        verified_run(run)
+        problem = prefix.problem
+        if not problem:
+            refuse_newer(run, prefix.records)
+    except PerdureError as error:
+        problem = error.message
+    if not problem:
+        return run
+    return Finding(where=f"run {run.name}", what=problem, run_id=str(run.run_id), trusted=len(prefix.records))
 
 
 def verified(run: Run, rows: Iterable[Row]) -> list[Record]:

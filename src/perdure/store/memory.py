@@ -16,11 +16,11 @@ from perdure.settings import Settings
 from perdure.store import blobs as large
 from perdure.store.chain import (
     Prefix,
+    finding_of,
     irreparable,
     is_whole,
     needs_repair,
     rebuilt,
-    refuse_newer,
     repaired,
     sound_prefix,
     taken_mail,
@@ -203,17 +203,7 @@ class MemoryStore:
         yield from (item for item in found if item is not None)
 
     def _finding(self, run: Run) -> Finding | Run:
-        prefix = self._prefix(run)
-        try:
-            verified_run(run)
-            problem = prefix.problem
-            if not problem:
-                refuse_newer(run, prefix.records)
-        except PerdureError as error:
-            problem = error.message
-        if not problem:
-            return run
-        return Finding(where=f"run {run.name}", what=problem, run_id=run.run_id, trusted=len(prefix.records))
+        return finding_of(run, self._prefix(run))
 
     def repair_run(self, run_id: str) -> int:
         self.join()

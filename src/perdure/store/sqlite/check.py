@@ -8,7 +8,7 @@ import apsw
 
 from perdure.errors import PerdureError
 from perdure.records import Mail, Run
-from perdure.store.chain import is_whole_mail, refuse_newer, sound_prefix, trusted_prefix, verified_run
+from perdure.store.chain import finding_of, is_whole_mail, sound_prefix, trusted_prefix
 from perdure.store.protocol import Finding
 from perdure.store.sqlite.loss import missing, verified_losses
 from perdure.store.sqlite.repair import stored_blob
@@ -89,16 +89,7 @@ def _run_finding(connection: apsw.Connection, number: int) -> Finding | Run:
         trusted_prefix(run, connection.execute(Q["load_journal"], (number,))),
         lambda digest: stored_blob(connection, digest),
     )
-    try:
-        verified_run(run)
-        problem = prefix.problem
-        if not problem:
-            refuse_newer(run, prefix.records)
-    except PerdureError as error:
-        problem = error.message
-    if not problem:
-        return run
-    return Finding(where=f"run {run.name}", what=problem, run_id=str(run.run_id), trusted=len(prefix.records))
+    return finding_of(run, prefix)
 
 
 def _mail_findings(connection: apsw.Connection) -> Iterator[Finding]:
