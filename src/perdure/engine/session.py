@@ -40,7 +40,7 @@ class Session:
         self._lock = threading.Lock()
         self._upkeep: threading.Thread | None = None
         self._ended = threading.Event()
-        lost = getattr(self.store, "noticed", 0)
+        lost = self.store.noticed
         if lost:
             self.store.close()
             raise CommitsLost(
@@ -48,7 +48,7 @@ class Session:
                 safe="nothing was started; the loss is recorded, and the unfinished runs that are left are parked.",
                 hint="perdure show tells what is left; a run that is gone would perform its effects again, if started",
             )
-        if getattr(self.store, "created", False):
+        if self.store.created:
             events.publish(events.StoreOpened(self.store.location, created=True))
 
     def claim(self, run_id: str, *, pardon: bool = False) -> Run:

@@ -55,6 +55,8 @@ class MemoryStore:
     """A store that forgets everything with its process; for trials, and as the model of the others."""
 
     location = "memory:"
+    created = False
+    noticed = 0
 
     def __init__(self, shelf: Shelf | None = None) -> None:
         self._shelf = shelf or Shelf()

@@ -44,6 +44,14 @@ class Store(Protocol):
     def location(self) -> str:
         """Where the records are, as a person would write it."""
 
+    @property
+    def created(self) -> bool:
+        """Whether opening this store made it."""
+
+    @property
+    def noticed(self) -> int:
+        """How many synced records were found to be lost when this store was opened."""
+
     def join(self) -> Worker:
         """Make this process known as a worker, once; from then on its death can be noticed.
 

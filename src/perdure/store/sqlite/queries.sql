@@ -9,9 +9,6 @@ COMMIT
 -- name: begin_reading
 BEGIN
 
--- name: rollback
-ROLLBACK
-
 -- name: read_counter
 SELECT base + (SELECT coalesce(max(id), 0) FROM records) FROM meta
 
@@ -130,9 +127,6 @@ SELECT run, seq, kind, key, name, arguments, at, epoch, body, digest FROM record
 
 -- name: delete_records
 DELETE FROM records WHERE run = ? AND seq >= ?
-
--- name: delete_blob
-DELETE FROM blobs WHERE digest = ?
 
 -- name: reindex
 REINDEX
