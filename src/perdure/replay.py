@@ -65,50 +65,40 @@ class Diverged(Struct, frozen=True):
 Decision = Fresh | Replayed | Verdicted | InDoubt | Diverged
 
 
-class Entry:
+class Entry(Struct, gc=False):
     """What the journal knows of one step key. Most keys are a plain completed step, so the rest is told by defaults."""
 
-    attempts = 0
-    forgiven = 0
-    not_before = 0.0
-    shown = ""
-    doubt = ""
+    kind: Literal["step", "effect"]
+    name: str
+    arguments: bytes
+    completion: Record | None = None
+    attempts: int = 0
+    forgiven: int = 0
+    not_before: float = 0.0
+    shown: str = ""
+    doubt: str = ""
     intent: Record | None = None
     verdict: Settled | None = None
-    _done: Record | None = None
-    _body: Done | None = None
-
-    def __init__(self, record: Record, kind: Literal["step", "effect"]) -> None:
-        self.kind = kind
-        self.name = record.name
-        self.arguments = record.arguments
 
     @property
     def done(self) -> Done | None:
-        """The completion, decoded when first asked for."""
-        if self._body is None and self._done is not None:
-            self._body = read_body(self._done)
-        return self._body
-
-    @property
-    def is_done(self) -> bool:
-        """Whether a completion is recorded."""
-        return self._done is not None
+        """The completion, decoded."""
+        return None if self.completion is None else read_body(self.completion)
 
     @property
     def is_open(self) -> bool:
         """Whether an intent stands here without receipt, failure or verdict."""
-        return self.intent is not None and self._done is None and self.verdict is None
+        return self.intent is not None and self.completion is None and self.verdict is None
 
     def complete(self, record: Record) -> None:
         """A value or a failure was recorded for this call."""
-        self._done, self._body = record, None
+        self.completion = record
         self.intent = None
 
     def reopen(self) -> None:
         """The failure recorded here ended the run: a resume attempts the call anew."""
         self.shown = self.shown_call()
-        self._done = self._body = None
+        self.completion = None
         self.verdict = None
         self.intent = None
         self.not_before = 0.0
@@ -118,9 +108,9 @@ class Entry:
 
     def shown_call(self) -> str:
         """The recorded call as a person would write it."""
-        if self._done is not None and not self.shown:
-            done = self.done
-            self.shown = done.shown if done else ""
+        done = None if self.shown else self.done
+        if done is not None:
+            self.shown = done.shown
         return self.shown or f"{self.name}(…)"
 
 
@@ -174,7 +164,10 @@ class Journal:
     def absorb(self, record: Record) -> None:
         """Take the next record in."""
         kind = record.kind
-        if kind == "step":
+        if kind == "step" and record.key not in self.entries:
+            self.entries[record.key] = Entry("step", record.name, record.arguments, record)
+            self._strands = None
+        elif kind == "step":
             self._entry(record, "step").complete(record)
         elif kind == Kind.RECEIPT:
             self._entry(record, "effect").complete(record)
@@ -200,7 +193,7 @@ class Journal:
 
     def completed(self) -> Iterator[tuple[str, Entry]]:
         """The calls with a recorded completion, oldest first."""
-        return ((key, entry) for key, entry in self.entries.items() if entry.is_done)
+        return ((key, entry) for key, entry in self.entries.items() if entry.completion is not None)
 
     def beyond(self, scope: str, index: int, spawned: Mapping[str, int]) -> Entry | None:
         """A call recorded in this scope, or in a strand it started, that lies beyond so many calls and strands."""
@@ -212,7 +205,7 @@ class Journal:
     def _entry(self, record: Record, kind: Literal["step", "effect"]) -> Entry:
         entry = self.entries.get(record.key)
         if entry is None:
-            entry = self.entries[record.key] = Entry(record, kind)
+            entry = self.entries[record.key] = Entry(kind, record.name, record.arguments)
             self._strands = None
         return entry
 
@@ -262,9 +255,8 @@ def decide(journal: Journal, call: Call) -> Decision:
         return Fresh()
     if entry.name != call.name or entry.arguments != call.arguments or entry.kind != call.kind:
         return Diverged(recorded=entry.shown_call(), kind=entry.kind)
-    done = entry.done
-    if done is not None:
-        return Replayed(done)
+    if entry.completion is not None:
+        return Replayed(read_body(entry.completion))
     if entry.verdict is not None:
         return Verdicted(entry.verdict)
     if entry.intent is not None:

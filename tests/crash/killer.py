@@ -106,7 +106,7 @@ def _watch_transactions() -> None:
             _here.whats = []
         moment("after", *whats)
 
-    SqliteStore._transaction = transaction  # type: ignore[method-assign]  # noqa: SLF001
+    SqliteStore._transaction = transaction  # type: ignore[assignment,method-assign]  # noqa: SLF001
 
 
 def _watch_marks() -> None:

@@ -158,7 +158,7 @@ class TestErrors:
             raise apsw.IOError("disk I/O error")
 
         with monkeypatch.context() as broken:
-            broken.setattr("perdure.store.sqlite.store.count_commits", failing)
+            broken.setattr("perdure.store.sqlite.transaction.count_commits", failing)
             (outcome,) = store.append_all([step(run)], power=True)
             assert isinstance(outcome, StoreUnavailable)
         (outcome,) = store.append_all([step(run)], power=True)

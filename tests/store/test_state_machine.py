@@ -19,7 +19,7 @@ from perdure.errors import PerdureError, Signal
 from perdure.records import Append, Run, RunState
 from perdure.store.memory import Shelf
 from perdure.store.protocol import Finding, Terms
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite.transaction import Pen
 from tests.store.journals import ending, intent, large_step, letter, new_run, step
 from tests.store.places import MemoryPlace, SqlitePlace
 
@@ -62,7 +62,7 @@ class SqliteIsLikeMemory(RuleBasedStateMachine):
         self.wall, self.boot = 1_000_000.0, 500.0
         self.patched.setattr(clock, "wall_seconds", lambda: self.wall)
         self.patched.setattr(clock, "boot_seconds", lambda: self.boot)
-        self.patched.setattr(SqliteStore, "_sync_on_commit", without_sync)
+        self.patched.setattr(Pen, "sync_on_commit", without_sync)
         self.folder = Path(tempfile.mkdtemp(prefix="perdure-machine-"))
         self.sqlite = Side(SqlitePlace(self.folder / "perdure.db"))
         self.memory = Side(MemoryPlace())
@@ -218,9 +218,9 @@ class SqliteIsLikeMemory(RuleBasedStateMachine):
             self.both(0, lambda store: [attempted(store.read_mail, run_id) for run_id in RUN_IDS])
 
 
-def without_sync(store: SqliteStore, _: bool) -> None:
+def without_sync(pen: Pen, _: bool) -> None:
     """What is compared here does not depend on the device."""
-    store._connection.pragma("synchronous", "off")  # noqa: SLF001
+    pen.connection.pragma("synchronous", "off")
 
 
 def failed(run: Run) -> Append:

@@ -68,7 +68,7 @@ def seal(value: object, *, what: str = "result", of: str = "") -> bytes:
 def unseal(data: bytes | str, annotation: object = Any) -> Any:
     """What was sealed, decoded to the annotation; `ValueError` if the data is damaged or no longer fits it."""
     decode = plain_decoder(annotation)
-    if decode is not None and not _may_hold_tags(data):
+    if decode is not None and (annotation is str or not _may_hold_tags(data)):
         try:
             return decode(data)
         except (ValueError, RecursionError):

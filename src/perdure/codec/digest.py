@@ -130,7 +130,9 @@ def _short(arguments: Mapping[str, object] | tuple[object, ...]) -> bytes | None
         content = _encode(arguments)
     except (TypeError, ValueError, OverflowError, RecursionError, AttributeError):
         return None
-    return None if len(content) > LARGE_BYTES or _NOT_FINITE.search(content) else content[1:]
+    if len(content) > LARGE_BYTES or (b"\xcb" in content and _NOT_FINITE.search(content)):
+        return None
+    return content[1:]
 
 
 def _content(value: object) -> bytes:

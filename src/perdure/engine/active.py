@@ -102,12 +102,12 @@ class Active:
 
     def decide(self, call: Call) -> Decision:
         """What this call means; from here on it counts as made."""
-        if self.signal is not None:
-            raise self.signal
         self.unvisited.pop(call.key, None)
         decision = decide(self.journal, call)
         if type(decision) is Replayed:
-            self._note_replayed(decision.done)
+            self.replayed += 1
+            self.saved_seconds += decision.done.seconds
+            self._note_state(decision.done)
         elif not self._announced:
             self.announce()
         return decision
@@ -310,14 +310,9 @@ class Active:
                 )
             )
 
-    def _note_replayed(self, done: Done) -> None:
-        self.replayed += 1
-        self.saved_seconds += done.seconds
-        self._note_state(done)
-
     def _note_state(self, done: Done) -> None:
-        for name, sealed in (done.state or {}).items():
-            self._stored_state[name] = bytes(sealed)
+        if done.state:
+            self._stored_state.update({name: bytes(sealed) for name, sealed in done.state.items()})
         for name in done.dropped:
             self._stored_state.pop(name, None)
 

@@ -111,7 +111,7 @@ class Prepared(Generic[S]):
 
     def leave(self) -> None:
         """The call is over: one that is made anew goes on beyond what handled its earlier failure."""
-        passed = self.active.journal.passed.get(self.call.key)
+        passed = self.active.journal.passed and self.active.journal.passed.get(self.call.key)
         if passed and current_frame() is self.frame:
             for scope in self.frame.path():
                 if scope.path in passed:

@@ -36,16 +36,15 @@ class Signature:
         self._names = tuple(self._signature.parameters)
         parameters = self._signature.parameters.values()
         self._is_plain = all(parameter.kind in _PLAIN for parameter in parameters)
-        self._defaults = tuple(parameter.default for parameter in parameters)
+        self._defaults = {name: parameter.default for name, parameter in self._signature.parameters.items()}
+        self._needed = sum(default is inspect.Parameter.empty for default in self._defaults.values())
         self._annotations: tuple[object, dict[str, object]] | None = None
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by parameter name, defaults filled in; raises TypeError like the call itself would."""
-        count = len(args)
-        if self._is_plain and not kwargs and count <= len(self._names):
-            missing = self._defaults[count:]
-            if inspect.Parameter.empty not in missing:
-                return dict(zip(self._names, args + missing, strict=True))
+        if self._is_plain and not kwargs and self._needed <= len(args) <= len(self._names):
+            given = dict(zip(self._names, args, strict=False))
+            return given if len(given) == len(self._names) else self._defaults | given
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:

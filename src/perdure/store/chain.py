@@ -60,11 +60,10 @@ def walked(run_id: str, rows: Iterable[Row]) -> Prefix:
         for number, row in enumerate(rows):
             if row[0] != number:
                 return Prefix(records, f"record {number} is missing")
-            digest = fields_digest(owner, before, row[:-1])
-            if row[-1] != digest:
+            before = fields_digest(owner, before, row[:-1])
+            if row[-1] != before:
                 return Prefix(records, f"record {number} is damaged (its digest does not match)")
             records.append(Record(*row))
-            before = digest
     except Exception as error:  # noqa: BLE001 - whatever a damaged row does to its reader, the rows before it stand
         return Prefix(records, f"record {len(records)} cannot be read ({type(error).__name__}: {error})")
     return Prefix(records, "")

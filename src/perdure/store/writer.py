@@ -2,7 +2,8 @@
 
 A caller puts its append into the queue and takes its turn; whoever has the turn commits everything queued. A lone sync
 caller thus commits inline, in its own thread, and a crowd is grouped by itself. Callers on an event loop are flushed
-together once an iteration: inline while commits are quick, on a thread where they would hold the loop up.
+together once an iteration: inline while commits are quick, on a thread where they would hold the loop up. One that is
+alone on its loop does not even wait for the iteration, except now and then, to let the loop come round.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Writer:
         self._turn = threading.Lock()
         self._loops: set[asyncio.AbstractEventLoop] = set()
         self._smoothed_seconds = 0.0
+        self._was_alone = False
+        self._flushed_at = 0.0
         self._thread: threading.Thread | None = None
         self._wanted = threading.Event()
 
@@ -71,6 +74,9 @@ class Writer:
 
     async def wait_async(self, ticket: Ticket) -> None:
         """Like `wait`, without holding up the event loop for longer than a quick commit."""
+        if self._is_alone() and self._commit_inline():
+            ticket.check()
+            return
         loop = asyncio.get_running_loop()
         ticket.waiter = loop.create_future()
         if not ticket.done:
@@ -80,16 +86,27 @@ class Writer:
             await ticket.waiter
         ticket.check()
 
+    def _is_alone(self) -> bool:
+        """Whether nobody else had anything to commit when the event loop last came round, which was just now."""
+        return self._was_alone and clock.elapsed_seconds() - self._flushed_at < INLINE_COMMIT_SECONDS
+
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loops.discard(loop)
-        if self._smoothed_seconds <= INLINE_COMMIT_SECONDS and self._turn.acquire(blocking=False):
-            try:
-                while self._queue:
-                    self._commit_queued()
-            finally:
-                self._turn.release()
-        elif self._queue:
+        self._was_alone = len(self._queue) == 1
+        if not self._commit_inline() and self._queue:
             self._ask_thread()
+        self._flushed_at = clock.elapsed_seconds()
+
+    def _commit_inline(self) -> bool:
+        """Commit all that is queued, here and now, if that is quick and nobody else is at it."""
+        if self._smoothed_seconds > INLINE_COMMIT_SECONDS or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            while self._queue:
+                self._commit_queued()
+        finally:
+            self._turn.release()
+        return True
 
     def _ask_thread(self) -> None:
         if self._thread is None or not self._thread.is_alive():
@@ -107,16 +124,17 @@ class Writer:
 
     def _commit_queued(self) -> None:
         """Commit up to MAX_BATCH queued appends in one transaction; the caller has the turn."""
-        batch: list[Ticket] = []
+        if not self._queue:
+            return
+        batch = [self._queue.popleft()]
         while self._queue and len(batch) < MAX_BATCH:
             batch.append(self._queue.popleft())
-        if not batch:
-            return
         started = clock.elapsed_seconds()
         outcomes: list[Outcome] = []
         try:
-            power = any(ticket.append.power for ticket in batch)
-            outcomes = self._store.append_all([ticket.append for ticket in batch], power=power)
+            appends = [ticket.append for ticket in batch]
+            power = appends[0].power or any(append.power for append in appends)
+            outcomes = self._store.append_all(appends, power=power)
         except Exception as error:  # noqa: BLE001 - each caller of the batch gets it, and the next batch goes on
             outcomes = [error] * len(batch)
         except BaseException as error:
@@ -132,20 +150,20 @@ class Writer:
 
 def _wake(batch: list[Ticket]) -> None:
     """Tell the waiting coroutines, with one call into each event loop."""
+    waiters = [ticket.waiter for ticket in batch if ticket.waiter is not None]
+    if not waiters:
+        return
     here = asyncio._get_running_loop()  # noqa: SLF001 - the public form raises where no loop runs
     elsewhere: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for ticket in batch:
-        waiter = ticket.waiter
-        if waiter is None:
-            continue
+    for waiter in waiters:
         loop = waiter.get_loop()
         if loop is here:
             _finish(waiter)
         else:
             elsewhere.setdefault(loop, []).append(waiter)
-    for loop, waiters in elsewhere.items():
+    for loop, its_waiters in elsewhere.items():
         try:
-            loop.call_soon_threadsafe(_finish_all, waiters)
+            loop.call_soon_threadsafe(_finish_all, its_waiters)
         except RuntimeError:
             continue  # the loop was closed under its waiters; nobody is left to tell
 

@@ -194,8 +194,8 @@ def check_schema(connection: apsw.Connection, path: Path) -> int:
 
 def rollback(connection: apsw.Connection) -> None:
     """Leave no transaction open; SQLite may have ended it already."""
-    if connection.in_transaction:
-        with contextlib.suppress(apsw.Error):
+    with contextlib.suppress(apsw.Error):
+        if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 

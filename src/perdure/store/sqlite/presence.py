@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SLOT_BYTES: Final = 64
-_SLOT: Final = struct.Struct("<16sQQI")
+_REMEMBERED: Final = struct.Struct("<16sQQ")
+_SLOT: Final = struct.Struct("<32sI28x")
 _POLL_SECONDS: Final = 0.005
 
 
@@ -163,13 +164,16 @@ class Mark:
     def advance(self, commits: int, *, synced: bool) -> None:
         """Remember that this many commits are about to be acknowledged; what is remembered never shrinks."""
         before = self._slot
-        after = Slot(
-            before.worker_id,
-            max(before.synced, commits) if synced else before.synced,
-            max(before.acknowledged, commits),
-        )
-        if after != before:
-            self._write(after)
+        if self._offset < 0:
+            return
+        if commits > before.acknowledged or (synced and commits > before.synced):
+            self._write(
+                Slot(
+                    before.worker_id,
+                    max(before.synced, commits) if synced else before.synced,
+                    max(before.acknowledged, commits),
+                )
+            )
 
     def close(self) -> None:
         """Let go of the file."""
@@ -198,16 +202,17 @@ def _read_slots(descriptor: int) -> list[Slot | None]:
 
 
 def _slot_bytes(slot: Slot) -> bytes:
-    plain = _SLOT.pack(slot.worker_id.encode(), slot.synced, slot.acknowledged, 0)[:32]
-    return (plain + struct.pack("<I", zlib.crc32(plain))).ljust(SLOT_BYTES, b"\0")
+    plain = _REMEMBERED.pack(slot.worker_id.encode(), slot.synced, slot.acknowledged)
+    return _SLOT.pack(plain, zlib.crc32(plain))
 
 
 def _read_slot(raw: bytes) -> Slot | None:
     if len(raw) < _SLOT.size:
         return None
-    name, synced, acknowledged, checksum = _SLOT.unpack(raw[: _SLOT.size])
-    if zlib.crc32(raw[:32]) != checksum:
+    plain, checksum = _SLOT.unpack(raw)
+    if zlib.crc32(plain) != checksum:
         return None
+    name, synced, acknowledged = _REMEMBERED.unpack(plain)
     return Slot(name.rstrip(b"\0").decode("ascii", "replace"), synced, acknowledged)
 
 

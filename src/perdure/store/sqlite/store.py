@@ -27,7 +27,6 @@ from perdure.store.sqlite.connect import (
     check_schema,
     connect,
     connect_to_read,
-    explain,
     gate,
     inspect,
     migrate,
@@ -43,6 +42,7 @@ from perdure.store.sqlite.loss import missing, record_loss, verified_losses
 from perdure.store.sqlite.presence import Life, Mark, exclusive, is_locked, is_named_lock_held, read_mark
 from perdure.store.sqlite.repair import find_run, repair
 from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, run_of, worker_of
+from perdure.store.sqlite.transaction import Pen, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,10 +63,8 @@ class SqliteStore:
         self._writing = threading.RLock()
         self._reading = threading.Lock()
         self._rows: dict[str, int] = {}
-        self._broken: PerdureError | None = None
         self._life: Life | None = None
         self._worker: Worker | None = None
-        self._power = True
         self._opened = contextlib.ExitStack()
         gate()
         try:
@@ -78,6 +76,7 @@ class SqliteStore:
 
     _reader: apsw.Connection
     _fork: Forks
+    _pen: Pen
 
     def _open(self) -> None:
         refuse_directory(self.path)
@@ -103,6 +102,7 @@ class SqliteStore:
             self._open_reader()
             self._mark = Mark(self._beside("mark"))
             self._opened.callback(self._mark.close)
+            self._pen = Pen(self.path, self._connection, self._mark, self._fork, self._writing)
             self._notice_loss()
 
     def _open_reader(self) -> None:
@@ -405,35 +405,10 @@ class SqliteStore:
         if presence is Presence.ALIVE:
             raise held(run, holder)
 
-    @contextlib.contextmanager
-    def _transaction(self, *, power: bool = True, counted: bool = True) -> Iterator[apsw.Connection]:
-        """The one place where this store writes: all of the block or nothing, marked before it is acknowledged."""
-        with self._writing, plain_errors(self.path):
-            refuse_writing(self.path, writable=self._writable)
-            self._fork.refuse()
-            if self._broken is not None:
-                raise self._broken
-            self._sync_on_commit(power)
-            connection = self._connection
-            commits = 0
-            try:
-                connection.execute(Q["begin"])
-                yield connection
-                if counted:
-                    commits = count_commits(connection)
-                connection.execute(Q["commit"])
-            except BaseException as error:
-                rollback(connection)
-                if isinstance(error, apsw.IOError):
-                    self._broken = explain(error, self.path)
-                raise
-            if self._life is not None:
-                self._mark.advance(commits, synced=power)
-
-    def _sync_on_commit(self, power: bool) -> None:  # noqa: FBT001 - named at the only call
-        if power != self._power:
-            self._connection.pragma("synchronous", "full" if power else "normal")
-            self._power = power
+    def _transaction(self, *, power: bool = True, counted: bool = True) -> Transaction:
+        """The one way to write; `counted` where the commit is one that must not be lost unnoticed."""
+        refuse_writing(self.path, writable=self._writable)
+        return Transaction(self._pen, power=power, counted=counted)
 
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[apsw.Connection]:
