@@ -6,9 +6,15 @@ command continues at the first step that had not completed.
 
 from perdure import errors
 from perdure.engine.agent import Handle, agent, run, start
+from perdure.engine.ask import Answer, ask
+from perdure.engine.control import answer, cancel, pause, progress, restart_with, signal, unpause
 from perdure.engine.effect import Effect, effect
+from perdure.engine.mapping import Mapped, Restartable
+from perdure.engine.mapping import map_items as map  # noqa: A004 - used as perdure.map
 from perdure.engine.settle import Intent, Verdict, cannot_tell, did_not_happen, happened
+from perdure.engine.signals import wait_for
 from perdure.engine.step import step
+from perdure.engine.timer import sleep, sleep_until
 from perdure.engine.values import Current, current, now, patched, random, uuid
 from perdure.errors import PerdureError
 from perdure.events import subscribe
@@ -17,15 +23,21 @@ from perdure.settings import configure
 from perdure.version import VERSION as __version__  # noqa: N811 - the name Python tools look for
 
 __all__ = [
+    "Answer",
     "Current",
     "Effect",
     "Handle",
     "Intent",
+    "Mapped",
     "PerdureError",
+    "Restartable",
     "Retry",
     "Verdict",
     "__version__",
     "agent",
+    "answer",
+    "ask",
+    "cancel",
     "cannot_tell",
     "configure",
     "current",
@@ -33,12 +45,21 @@ __all__ = [
     "effect",
     "errors",
     "happened",
+    "map",
     "now",
     "patched",
+    "pause",
+    "progress",
     "random",
+    "restart_with",
     "run",
+    "signal",
+    "sleep",
+    "sleep_until",
     "start",
     "step",
     "subscribe",
+    "unpause",
     "uuid",
+    "wait_for",
 ]

@@ -5,6 +5,7 @@ PerdureError                      exit code
 │   ├── NotInRun
 │   ├── UnstorableValue
 │   ├── UnknownRun
+│   ├── AnswerRefused
 │   └── InvalidSettings
 ├── ResumeError                   5
 │   ├── JournalDiverged
@@ -13,8 +14,11 @@ PerdureError                      exit code
 │   ├── FormatTooNew              6
 │   ├── EffectInDoubt             4
 │   └── RunHeld
+├── RunWaits                      3
+├── RunPaused                     5
 ├── StepFailed                    1
 │   ├── AttemptsExhausted
+│   ├── ApprovalDenied
 │   └── DeadlineExceeded
 ├── DeliveriesExhausted           5
 ├── StoreError                    6
@@ -28,6 +32,7 @@ PerdureError                      exit code
 Signal (BaseException)
 ├── RunSuspended                  the run stops here, resumably
 ├── RunCancelled                  somebody asked the run to end
+├── RunRestarted                  the run goes on as a new one
 └── LeaseLost                     another worker extends this run's journal now
 
 Signals derive from BaseException because agent frameworks turn every Exception into text for the model. Correctness
@@ -97,6 +102,29 @@ class InvalidSettings(UsageError):
     code = "invalid_settings"
 
 
+class AnswerRefused(UsageError):
+    """An answer or a signal that its run cannot take: it does not fit, comes second, or comes too late."""
+
+    code = "answer_refused"
+
+
+class RunWaits(PerdureError):
+    """The run waits for a person, a signal, a time or a child; nothing of it is in memory meanwhile."""
+
+    code = "waiting"
+    exit_code = 3
+    reason: str = ""
+    wake_at: float = 0.0
+    """When the run goes on by itself, if it does."""
+
+
+class RunPaused(PerdureError):
+    """Somebody paused the run; it goes on when somebody says so."""
+
+    code = "paused"
+    exit_code = 5
+
+
 class ResumeError(PerdureError):
     """The run cannot go on by itself; everything recorded is kept."""
 
@@ -156,8 +184,14 @@ class AttemptsExhausted(StepFailed):
     code = "attempts_exhausted"
 
 
+class ApprovalDenied(StepFailed):
+    """A person did not approve the effect; it was not performed."""
+
+    code = "approval_denied"
+
+
 class DeadlineExceeded(StepFailed, TimeoutError):
-    """A step took longer than its timeout."""
+    """A step took longer than its timeout, a run than its deadline, or a person to answer."""
 
     code = "deadline_exceeded"
 
@@ -222,6 +256,15 @@ class RunSuspended(Signal):
 
 class RunCancelled(Signal):
     """Somebody asked for this run to end."""
+
+
+class RunRestarted(Signal):
+    """The agent asked to go on as a new run; carries the arguments of that."""
+
+    def __init__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        super().__init__("the run goes on as a new one")
+        self.arguments = (args, kwargs)
+        self.next_id = ""
 
 
 class LeaseLost(Signal):

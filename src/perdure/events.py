@@ -110,6 +110,47 @@ class DoubtSettled(Event, frozen=True):
     by: str
 
 
+class WaitOpened(Event, frozen=True):
+    """A run waits for a person, a signal, a time or a child."""
+
+    step: str
+    reason: str
+    shown: str
+    due_at: float
+
+
+class QuestionDue(Event, frozen=True):
+    """A question is still open at the time of its reminder or of its escalation; `to` is who should hear of it."""
+
+    about: str
+    question: str
+    to: str
+
+
+class Progressed(Event, frozen=True):
+    """An agent noted how far it is."""
+
+    done: float
+    total: float
+    text: str
+
+
+class MapAdvanced(Event, frozen=True):
+    """So many items of a map are committed; `total` is None where the source does not know its length.
+
+    `rate` is in items a second and `seconds` since this process began with the map; `stage` is "resumed" where items
+    were done before, "ended" once all are.
+    """
+
+    step: str
+    done: int
+    total: int | None
+    failed: int
+    rate: float
+    seconds: float
+    stage: str
+
+
 class RunEnded(Event, frozen=True):
     """A run reached an outcome or a pause."""
 

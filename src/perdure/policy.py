@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -47,6 +49,8 @@ class Retry(Struct, frozen=True, kw_only=True):
     max_delay_seconds: float = 60.0
     jitter: float = 0.1
     on: ExceptionTypes = (Exception,)
+    deadline_seconds: float = math.inf
+    """No attempt begins later than so long after the first one did, whatever died in between."""
 
     def __post_init__(self) -> None:
         """Refuse a policy that could never act as written."""
@@ -60,10 +64,48 @@ class Retry(Struct, frozen=True, kw_only=True):
                 f"{self!r}: delays must not be negative, factor at least 1, jitter between 0 and 1.",
                 hint="Retry(attempts=3, delay_seconds=0.5, factor=2, jitter=0.1)",
             )
+        if not self.deadline_seconds > 0:
+            raise UsageError(
+                f"Retry(deadline_seconds={self.deadline_seconds}) leaves no time.", hint="deadline_seconds=300"
+            )
         if not are_exceptions(self.on):
             raise UsageError(
                 f"Retry(on={self.on!r}): only exception classes can be listed.", hint="Retry(on=(OSError,))"
             )
+
+
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_LONG: Final = 100 * 366 * 86400.0
+"""No wait of more than a hundred years is meant."""
+
+Duration = float | int | str | timedelta
+"""Seconds, a timedelta, or a text such as "90s", "8h", "1d 12h"."""
+
+
+def seconds_of(duration: Duration, *, what: str) -> float:
+    """A duration in seconds; `what` names it in the error where it is none."""
+    seconds = _parsed_seconds(duration)
+    if seconds is None or not math.isfinite(seconds) or not 0 <= seconds <= _LONG:
+        raise UsageError(
+            f"{what}={duration!r} is no duration between 0 seconds and a hundred years.",
+            safe="nothing was recorded.",
+            hint=f'{what}=90, {what}="8h", {what}="1d 12h", or a timedelta',
+        )
+    return seconds
+
+
+def _parsed_seconds(duration: object) -> float | None:
+    if isinstance(duration, timedelta):
+        return duration.total_seconds()
+    if isinstance(duration, (int, float)) and not isinstance(duration, bool):
+        return float(duration)
+    if not isinstance(duration, str):
+        return None
+    parts = re.findall(r"([0-9]+(?:[.][0-9]+)?)\s*([smhdw])", duration)
+    written = "".join(f"{number}{unit}" for number, unit in parts)
+    if not parts or written != re.sub(r"\s+", "", duration):
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 def are_exceptions(kinds: object) -> bool:
@@ -85,9 +127,12 @@ def delay_seconds(retry: Retry, *, failed_attempts: int, fraction: float) -> flo
     return plain * (1 + retry.jitter * (2 * fraction - 1))
 
 
-def may_retry(retry: Retry, *, failed_attempts: int, error: BaseException) -> bool:
-    """Whether another attempt is allowed after this error."""
-    return failed_attempts < retry.attempts and isinstance(error, retry.on)
+def may_retry(retry: Retry, *, failed_attempts: int, error: BaseException, elapsed_seconds: float = 0.0) -> bool:
+    """Whether another attempt is allowed after this error, so long after the first attempt began."""
+    if failed_attempts >= retry.attempts or not isinstance(error, retry.on):
+        return False
+    begins_after = elapsed_seconds + delay_seconds(retry, failed_attempts=failed_attempts, fraction=0.5)
+    return begins_after < retry.deadline_seconds
 
 
 def proves_nothing_happened(error: BaseException, *, certain: ExceptionTypes, ambiguous: ExceptionTypes) -> bool:

@@ -54,12 +54,20 @@ class Kind(StrEnum):
     ATTEMPT = "attempt"
     INTENT = "intent"
     RECEIPT = "receipt"
+    BATCH = "batch"
+    WAIT = "wait"
+    ANSWER = "answer"
+    NOTE = "note"
     DOUBT = "doubt"
     VERDICT = "verdict"
     PATCHED = "patched"
     REPAIRED = "repaired"
+    OBSERVED = "observed"
     ENDED = "ended"
 
+
+COMPLETIONS: Final = frozenset({Kind.STEP, Kind.RECEIPT, Kind.ANSWER})
+"""Records that complete a call, each counted as a step."""
 
 FINISHED: Final = frozenset({RunState.COMPLETED, RunState.CANCELLED})
 """States that no delivery leaves again; a failed run may be resumed."""
@@ -98,6 +106,11 @@ class Run(Struct, frozen=True, gc=False):
     steps: int = 0
     suspects: int = 0
     length: int = 0
+    wake_at: float = 0.0
+    """When to look at a waiting run again; 0 where only mail can wake it."""
+    heard: int = 0
+    """The newest mail a waiting run knew of; anything newer wakes it."""
+    tags: str = ""
     head: bytes = NO_DIGEST
     digest: bytes = NO_DIGEST
 
@@ -119,7 +132,7 @@ class Mail(Struct, frozen=True):
 
     mail_id: int
     run_id: str
-    kind: Literal["verdict", "evidence", "cancel"]
+    kind: Literal["verdict", "evidence", "cancel", "answer", "refused", "signal", "pause", "unpause", "child", "accept"]
     key: str
     body: str
     by: str
@@ -166,6 +179,9 @@ class Started(Struct, frozen=True, omit_defaults=True):
     format: int = FORMAT
     python: str = ""
     perdure: str = ""
+    lineage: tuple[str, ...] = ()
+    """The runs that started this one, outermost first, each as its id and its call."""
+    deadline_at: float = 0.0
 
 
 class Delivery(Struct, frozen=True, omit_defaults=True):
@@ -176,6 +192,51 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
     host: str
     delivery: int
     before: str = ""
+
+
+class Tracked(Struct, frozen=True, omit_defaults=True):
+    """A resource as it was when somebody last looked: how to look again, what was seen, what to do if it differs."""
+
+    kind: str
+    identity: str
+    look: int
+    """Looks of one run are numbered as they begin: the last look at a resource counts, in whatever order they land."""
+
+    state: Literal["present", "absent", "unreachable"] = "present"
+    digest: str = ""
+    words: str = ""
+    options: dict[str, Any] = {}
+    on_change: Literal["park", "accept", "recreate"] = "park"
+    timeout: float = 5.0
+    listing: str = ""
+    """The address of the `Listing` of a directory, or of a file whose content is kept."""
+
+    kept: bool = False
+    size_limit: int = 0
+
+
+class Kept(Struct, frozen=True):
+    """A file whose content a run keeps: its name, the address of its content, its size in bytes."""
+
+    name: str
+    digest: str
+    size: int
+
+
+class Listed(Struct, frozen=True, omit_defaults=True):
+    """One entry of a directory: where it is, what it is, and the digest of its content or the target of the link."""
+
+    path: str
+    kind: Literal["file", "dir", "link"]
+    mode: int = 0
+    content: str = ""
+    size: int = 0
+
+
+class Listing(Struct, frozen=True):
+    """The entries of a directory, in the order of their paths; a lone file is one entry without a path."""
+
+    entries: tuple[Listed, ...] = ()
 
 
 class Done(Struct, frozen=True, omit_defaults=True):
@@ -189,6 +250,68 @@ class Done(Struct, frozen=True, omit_defaults=True):
     shown: str = ""
     state: dict[str, Raw] | None = None
     dropped: tuple[str, ...] = ()
+    resources: tuple[Tracked, ...] = ()
+    artifacts: tuple[Kept, ...] = ()
+    by: str = ""
+
+
+class Question(Struct, frozen=True, omit_defaults=True):
+    """What a person is asked."""
+
+    text: str
+    show: Raw = NULL
+    options: tuple[str, ...] = ()
+    form: Raw = NULL
+    """The JSON Schema of the answer, where it is a form."""
+    assignee: str = ""
+    remind_at: tuple[float, ...] = ()
+    escalate_at: float = 0.0
+    escalate_to: str = ""
+    approves: str = ""
+    """The digest of the arguments of the effect that this answer lets happen."""
+
+
+class Opened(Struct, frozen=True, omit_defaults=True):
+    """Body of a wait: for what the run waits, and until when."""
+
+    reason: Literal["human", "time", "signal", "child"]
+    shown: str = ""
+    due_at: float = 0.0
+    question: Question | None = None
+    signal: str = ""
+    child: str = ""
+
+
+class Note(Struct, frozen=True, omit_defaults=True):
+    """Body of a note: something worth knowing that no replay depends on."""
+
+    about: Literal["progress", "reminder", "escalation"]
+    text: str = ""
+    done: float = 0.0
+    total: float = 0.0
+    by: str = ""
+
+
+class Batch(Struct, frozen=True, omit_defaults=True):
+    """Body of a batch: so many items of a map are done, from this one on, and where their results are."""
+
+    first: int
+    count: int
+    blob: str
+    """The address of the `Lot` of these items."""
+    items: str
+    """The digest over the items, by which they are recognised when the source is walked again."""
+    failed: int = 0
+    seconds: float = 0.0
+
+
+class Lot(Struct, frozen=True, omit_defaults=True):
+    """What a batch refers to: the results of its items, in order, and what is kept to recognise each item."""
+
+    values: list[Raw]
+    failures: dict[int, Failure] = {}
+    prints: bytes = b""
+    shown: list[str] = []
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):
@@ -254,6 +377,16 @@ class Ended(Struct, frozen=True, omit_defaults=True):
     reopened: tuple[str, ...] = ()
     passed: dict[str, Passed] = {}
     undone: bool = False
+    continued: str = ""
+    """The run that goes on in place of this one."""
+
+
+class Observed(Struct, frozen=True, omit_defaults=True):
+    """Body of a look at resources outside of any step: what differed and was accepted or recreated, or a checkpoint."""
+
+    resources: tuple[Tracked, ...]
+    words: tuple[str, ...] = ()
+    by: str = ""
 
 
 class Repaired(Struct, frozen=True, omit_defaults=True):
@@ -270,9 +403,14 @@ BODY_OF: Final[dict[str, type[Struct]]] = {
     Kind.ATTEMPT: Attempt,
     Kind.INTENT: Intended,
     Kind.RECEIPT: Done,
+    Kind.BATCH: Batch,
+    Kind.WAIT: Opened,
+    Kind.ANSWER: Done,
+    Kind.NOTE: Note,
     Kind.DOUBT: Doubt,
     Kind.VERDICT: Settled,
     Kind.REPAIRED: Repaired,
+    Kind.OBSERVED: Observed,
     Kind.ENDED: Ended,
 }
 
@@ -337,6 +475,8 @@ def run_digest(run: Run) -> bytes:
         run.length,
         run.head,
     )
+    if (run.wake_at, run.heard, run.tags) != (0.0, 0, ""):
+        fields = (*fields, run.wake_at, run.heard, run.tags)
     return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
 
 

@@ -1,19 +1,40 @@
 """Decides what a call means given the journal: pure functions of (journal, next call).
 
-`decide` answers with one of `Fresh`, `Replayed`, `Verdicted`, `InDoubt`, `Diverged`; the engine acts on it and never
-looks at records itself.
+`decide` answers with one of `Fresh`, `Replayed`, `Verdicted`, `InDoubt`, `Open`, `Diverged`; the engine acts on it and
+never looks at records itself.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
-from perdure.records import Attempt, Done, Doubt, Ended, Intended, Kind, Passed, Record, Settled, Started, read_body
+from perdure.records import (
+    Attempt,
+    Batch,
+    Done,
+    Doubt,
+    Ended,
+    Intended,
+    Kind,
+    Note,
+    Opened,
+    Passed,
+    Record,
+    Settled,
+    Started,
+    read_body,
+)
+
+CallKind = Literal["step", "effect", "wait"]
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+
+SOURCE: Final = "/items#"
+"""How the scope begins in which the source of a map makes its own calls."""
 
 
 class Call(Struct, frozen=True, gc=False):
@@ -22,7 +43,7 @@ class Call(Struct, frozen=True, gc=False):
     key: str
     name: str
     arguments: bytes
-    kind: Literal["step", "effect"]
+    kind: CallKind
     shown: str = ""
 
 
@@ -33,6 +54,8 @@ class Fresh(Struct, frozen=True):
     not_before: float = 0.0
     forgiven: int = 0
     """Attempts made before a resume attempted the call anew; the retry policy does not count them."""
+    since: float = 0.0
+    """When the first attempt began; 0 where there was none."""
 
 
 class Replayed(Struct, frozen=True, gc=False):
@@ -55,30 +78,38 @@ class InDoubt(Struct, frozen=True):
     why: str = ""
 
 
+class Open(Struct, frozen=True):
+    """The call is a wait that began before and has no answer yet."""
+
+    wait: Record
+
+
 class Diverged(Struct, frozen=True):
     """The journal holds another call at this place."""
 
     recorded: str
-    kind: Literal["step", "effect"]
+    kind: CallKind
 
 
-Decision = Fresh | Replayed | Verdicted | InDoubt | Diverged
+Decision = Fresh | Replayed | Verdicted | InDoubt | Open | Diverged
 
 
 class Entry(Struct, gc=False):
     """What the journal knows of one step key. Most keys are a plain completed step, so the rest is told by defaults."""
 
-    kind: Literal["step", "effect"]
+    kind: CallKind
     name: str
     arguments: bytes
     completion: Record | None = None
     attempts: int = 0
     forgiven: int = 0
     not_before: float = 0.0
+    since: float = 0.0
     shown: str = ""
     doubt: str = ""
     intent: Record | None = None
     verdict: Settled | None = None
+    wait: Record | None = None
 
     @property
     def done(self) -> Done | None:
@@ -101,9 +132,11 @@ class Entry(Struct, gc=False):
         self.completion = None
         self.verdict = None
         self.intent = None
-        self.not_before = 0.0
+        self.not_before = self.since = 0.0
         if self.kind == "step":
             self.attempts = 0
+        elif self.kind == "wait":
+            self.attempts += 1
         self.forgiven = self.attempts
 
     def shown_call(self) -> str:
@@ -153,11 +186,14 @@ class Journal:
     def __init__(self, records: Iterable[Record] = (), *, suspects: int = 0) -> None:
         self.suspects = suspects
         self.entries: dict[str, Entry] = {}
+        self.batches: dict[str, list[Record]] = {}
         self.patches: set[str] = set()
+        self.notes: list[tuple[str, Note]] = []
         self.ended: Ended | None = None
         self.first: Record | None = None
         self.passed: dict[str, dict[str, Passed]] = {}
         self._strands: Strands | None = None
+        self._inside: dict[str, list[str]] | None = None
         for record in records:
             self.absorb(record)
 
@@ -171,6 +207,10 @@ class Journal:
             self._entry(record, "step").complete(record)
         elif kind == Kind.RECEIPT:
             self._entry(record, "effect").complete(record)
+        elif kind == Kind.ANSWER:
+            self._entry(record, "wait").complete(record)
+        elif kind == Kind.NOTE:
+            self.notes.append((record.key, read_body(record)))
         elif kind == Kind.PATCHED:
             self.patches.add(record.key)
         elif kind == Kind.STARTED:
@@ -202,7 +242,16 @@ class Journal:
         key = self._strands.beyond(scope, index, spawned)
         return self.entries[key] if key else None
 
-    def _entry(self, record: Record, kind: Literal["step", "effect"]) -> Entry:
+    def inside(self, place: str) -> list[str]:
+        """The calls recorded for the items of the map with this key, or in the scope of a map's source."""
+        if self._inside is None:
+            self._inside = {}
+            for key in self.entries:
+                for owner in _owners(key):
+                    self._inside.setdefault(owner, []).append(key)
+        return self._inside.get(place, [])
+
+    def _entry(self, record: Record, kind: CallKind) -> Entry:
         entry = self.entries.get(record.key)
         if entry is None:
             entry = self.entries[record.key] = Entry(kind, record.name, record.arguments)
@@ -221,8 +270,16 @@ class Journal:
                 entry = self._entry(record, "step")
                 entry.attempts = body.attempt
                 entry.not_before = body.next_at
+                entry.since = entry.since or record.at - body.seconds
                 entry.intent = None
                 entry.shown = body.shown or entry.shown
+            case Opened():
+                entry = self._entry(record, "wait")
+                entry.wait, entry.forgiven = record, 0
+                entry.shown = body.shown
+            case Batch():
+                self._entry(record, "step").shown = record.name
+                self.batches.setdefault(record.key, []).append(record)
             case Doubt():
                 entry = self._entry(record, "effect")
                 entry.doubt = body.why
@@ -244,6 +301,22 @@ class Journal:
                 self.passed[key] = ended.passed
 
 
+def _owners(key: str) -> Iterator[str]:
+    """The map whose item a call is for, and the scopes of sources that it was made in."""
+    place, bracket, _ = key.partition("[")
+    if key.startswith("="):
+        return
+    if bracket:
+        yield place
+    position = place.find(SOURCE)
+    while position >= 0:
+        end = position + len(SOURCE)
+        while end < len(place) and place[end].isdecimal():
+            end += 1
+        yield place[:end]
+        position = place.find(SOURCE, end)
+
+
 def decide(journal: Journal, call: Call) -> Decision:
     """What this call means, given everything recorded so far."""
     entry = journal.entries.get(call.key)
@@ -259,9 +332,11 @@ def decide(journal: Journal, call: Call) -> Decision:
         return Replayed(read_body(entry.completion))
     if entry.verdict is not None:
         return Verdicted(entry.verdict)
+    if entry.wait is not None and not entry.forgiven:
+        return Open(entry.wait)
     if entry.intent is not None:
         return InDoubt(attempt=entry.attempts, intent=entry.intent, why=entry.doubt)
-    return Fresh(attempt=entry.attempts + 1, not_before=entry.not_before, forgiven=entry.forgiven)
+    return Fresh(entry.attempts + 1, entry.not_before, entry.forgiven, entry.since)
 
 
 def left_over(journal: Journal, unvisited: Iterable[str]) -> Entry | None:

@@ -30,12 +30,15 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     renew_seconds: float = 10.0
     stall_seconds: float = 120.0
     open_seconds: float = 10.0
+    cancel_grace_seconds: float = 10.0
     quiet: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that could never work."""
         if self.deliveries < 1:
             raise ValueError(f"deliveries is {self.deliveries}, at least 1 is needed")
+        if not 0 <= self.cancel_grace_seconds < math.inf:
+            raise ValueError("cancel_grace_seconds must not be negative")
         if not all(0 < seconds < math.inf for seconds in (self.renew_seconds, self.open_seconds, self.stall_seconds)):
             raise ValueError("renew_seconds, open_seconds and stall_seconds must be above 0 and finite")
         if self.stall_seconds <= self.renew_seconds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -27,6 +28,7 @@ _CAUSE_CHARACTERS: Final = 240
 _MARKS: Final = {
     Kind.STEP: good("✔"),
     Kind.RECEIPT: good("✔"),
+    Kind.BATCH: good("✔"),
     Kind.ATTEMPT: bad("✘"),
     Kind.INTENT: doubtful("▸"),
     Kind.DOUBT: doubtful("?"),
@@ -114,8 +116,10 @@ def _tell(store: Store, run: Run, *, as_json: bool) -> None:
         _print_json(whole)
         return
     _tell_head(run, status, records)
-    for moment in told:
-        _tell_moment(moment, began=run.created_at)
+    for moment, following in itertools.zip_longest(told, told[1:]):
+        is_latest = following is None or (following.record, following.key) != (Kind.BATCH, moment.key)
+        if moment.record != Kind.BATCH or is_latest:  # of the batches of one map in a row the last says it all
+            _tell_moment(moment, began=run.created_at)
     _tell_end(store, status, records[-1])
 
 

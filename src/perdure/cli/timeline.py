@@ -9,6 +9,7 @@ from msgspec import Struct
 from perdure.cli.status import numbers_of
 from perdure.records import (
     Attempt,
+    Batch,
     Delivery,
     Done,
     Doubt,
@@ -79,7 +80,7 @@ def _of_step(record: Record, body: Any, entry: Entry, *, number: int) -> Moment:
         name=record.name,
         kind=entry.kind,
         call=entry.shown_call(),
-        attempt=body.attempt,
+        attempt=getattr(body, "attempt", 0),
         seconds=getattr(body, "seconds", 0.0),
         failed=getattr(body, "failure", None) is not None,
     )
@@ -91,6 +92,8 @@ def _step_words(record: Record, body: Any) -> str:  # noqa: ANN401 - depends on 
             return f"failed: {_error_words(failure)}"
         case Done():
             return "receipt" if record.kind == Kind.RECEIPT else "done"
+        case Batch(first, count):
+            return f"{counted(first + count, 'item')} done"
         case Attempt(attempt, failure, next_at):
             delay = duration(max(0.0, next_at - record.at))
             return f"attempt {attempt} failed: {_error_words(failure)}; the next after {delay}"

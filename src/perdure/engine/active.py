@@ -11,13 +11,24 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 from msgspec import Raw, Struct
 
 from perdure import clock, codec, events
-from perdure.errors import EffectInDoubt, JournalDiverged, LeaseLost, PerdureError, RunSuspended, Signal, saved_steps
+from perdure.errors import (
+    EffectInDoubt,
+    JournalDiverged,
+    LeaseLost,
+    PerdureError,
+    RunSuspended,
+    RunWaits,
+    Signal,
+    saved_steps,
+)
 from perdure.records import (
+    COMPLETIONS,
     NULL,
     Append,
     Done,
     Kind,
     Mail,
+    Note,
     Passed,
     Record,
     Run,
@@ -38,9 +49,14 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_COMPLETIONS: Final = frozenset({Kind.STEP, Kind.RECEIPT})
 _CLOSINGS: Final = frozenset({Kind.RECEIPT, Kind.ATTEMPT, Kind.VERDICT})
 """Records after which the attempt an intent announced is no longer open."""
+
+_URGENCY: Final = (WaitReason.HUMAN, WaitReason.SIGNAL, WaitReason.CHILD, WaitReason.TIME)
+"""Which of several waits a run is said to wait for."""
+
+STAY_SECONDS: Final = 2.0
+"""A run that will go on within so many seconds is not worth being unloaded and loaded again."""
 
 
 class Stop(Struct, frozen=True):
@@ -49,6 +65,23 @@ class Stop(Struct, frozen=True):
     state: RunState
     reason: WaitReason | None
     error: PerdureError
+    wake_at: float = 0.0
+    heard: int | None = None
+    """The newest mail that everything that waits has looked at; None where nothing does."""
+    taken: tuple[int, ...] = ()
+
+
+class Waiting(Struct, frozen=True):
+    """One wait of a run, as it stands."""
+
+    key: str
+    reason: WaitReason
+    shown: str
+    hint: str
+    due_at: float = 0.0
+    heard: int = 0
+    is_busy: bool = False
+    """What is waited for moves on its own right now, so that the run stays where it is."""
 
 
 class Doubtful(Struct, frozen=True):
@@ -58,6 +91,7 @@ class Doubtful(Struct, frozen=True):
     name: str
     shown: str
     why: str
+    heard: int = 0
 
 
 class Failed(Struct, frozen=True):
@@ -88,6 +122,15 @@ class Active:
         self.signal: Signal | None = None
         self.stop: Stop | None = None
         self.doubtful: list[Doubtful] = []
+        self.waits: dict[str, Waiting] = {}
+        self.heard_in_doubt: dict[str, int] = {}
+        self.deadline_at = 0.0
+        self.interrupt: Callable[[], object] | None = None
+        self.asked_to_stop_at = 0.0
+        self.was_interrupted = False
+        self.noted: Note | None = None
+        self.rings = 0
+        self.taken: set[int] = set()
         self.failed: list[Failed] = []
         self.undoable: list[Any] = []
         self.open_effects: dict[str, tuple[str, str]] = {}
@@ -111,6 +154,10 @@ class Active:
         elif not self._announced:
             self.announce()
         return decision
+
+    def is_replaying(self) -> bool:
+        """Whether calls are on record that this execution has not come by yet."""
+        return bool(self.unvisited)
 
     def announce(self) -> None:
         """Say once where a resumed run goes on, and what was not repeated."""
@@ -156,7 +203,7 @@ class Active:
                 raise self.signal or RunSuspended(f"Run {self.row.name} has ended here.")
             self._ended = kind is Kind.ENDED
             row = self.row
-            if kind in _COMPLETIONS or (kind is Kind.VERDICT and getattr(body, "outcome", "") == "happened"):
+            if kind in COMPLETIONS or (kind is Kind.VERDICT and getattr(body, "outcome", "") == "happened"):
                 changes["deliveries"] = 0
                 changes["steps"] = row.steps + 1
             record = Record(row.length, kind, key, name, arguments, now, row.epoch, text)
@@ -198,8 +245,36 @@ class Active:
             if all(known.key != doubtful.key for known in self.doubtful):
                 self.doubtful.append(doubtful)
 
+    def ring(self) -> None:
+        """Something happened that a wait may be for: whoever waits looks again."""
+        self.rings += 1
+
+    def may_leave(self) -> bool:
+        """Whether a run all of whose strands wait should leave memory: not for a moment, and not while a child runs."""
+        soon = clock.wall_seconds() + STAY_SECONDS
+        waits = list(self.waits.values())
+        return not any(wait.is_busy or 0 < wait.due_at < soon for wait in waits)
+
     def suspend(self) -> Signal:
-        """Every strand waits: stop, in doubt."""
+        """Every strand waits: stop, and say for what."""
+        if self.doubtful:
+            return self._suspend_in_doubt()
+        waits = sorted(self.waits.values(), key=lambda wait: _URGENCY.index(wait.reason))
+        first = waits[0]
+        others = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
+        error = RunWaits(
+            f"Run {self.row.name} {first.shown}{others}.", safe=f"{saved_steps(self.row.steps)}.", hint=first.hint
+        )
+        error.reason, error.wake_at = first.reason, self._wake_at()
+        heard = min(wait.heard for wait in waits)
+        return self.halt(Stop(RunState.WAITING, first.reason, error, error.wake_at, heard))
+
+    def _wake_at(self) -> float:
+        """When the soonest wait is due, or the run's deadline is over."""
+        times = [wait.due_at for wait in self.waits.values()] + [self.deadline_at]
+        return min((at for at in times if at), default=0.0)
+
+    def _suspend_in_doubt(self) -> Signal:
         first = self.doubtful[0]
         others = f" and {len(self.doubtful) - 1} more" if len(self.doubtful) > 1 else ""
         error = EffectInDoubt(
@@ -207,7 +282,8 @@ class Active:
             safe=f"{saved_steps(self.row.steps)}; the effect is not started again until it is settled.",
             hint=f"find out whether it happened, then start again after: {settle_command(self.row.name, first.name)}",
         )
-        return self.halt(Stop(RunState.WAITING, WaitReason.IN_DOUBT, error))
+        heard = min([known.heard for known in self.doubtful] + [wait.heard for wait in self.waits.values()])
+        return self.halt(Stop(RunState.WAITING, WaitReason.IN_DOUBT, error, self._wake_at(), heard))
 
     def begin_strand(self, scope: Scope) -> None:
         """Agent code starts a task or a thread."""
@@ -245,7 +321,7 @@ class Active:
 
     def moved(self, call: Call) -> Entry | None:
         """The same effect, recorded elsewhere in the run, at a place that the code has not come by yet."""
-        for key in () if call.key.startswith("=") else list(self.unvisited):
+        for key in () if call.key.startswith("=") or call.key.endswith("]") else list(self.unvisited):
             entry = self.journal.entries[key]
             if entry.kind == "effect" and (entry.name, entry.arguments) == (call.name, call.arguments):
                 return entry
@@ -269,7 +345,17 @@ class Active:
 
     def mail(self) -> list[Mail]:
         """What others wrote to this run and it has not consumed yet."""
-        return [mail for mail in self.store.read_mail(self.row.run_id) if not mail.taken]
+        return [
+            mail for mail in self.store.read_mail(self.row.run_id) if not mail.taken and mail.mail_id not in self.taken
+        ]
+
+    def take(self, mail_ids: tuple[int, ...]) -> bool:
+        """Reserve mail for one strand; whether no other strand was quicker."""
+        with self._lock:
+            if not self.taken.isdisjoint(mail_ids):
+                return False
+            self.taken.update(mail_ids)
+            return True
 
     def stored_value(self, sealed: bytes) -> tuple[Raw, str, tuple[tuple[bytes, bytes], ...]]:
         """Where a value goes: into its record, or, when large, beside it."""
@@ -324,7 +410,7 @@ def settle_command(run_name: str, step: str) -> str:
 
 def _lies_within(key: str, scope: Scope, passed: Passed) -> bool:
     """Whether a call of this key lies between where a scope stands and where it went on to."""
-    inside = key.removeprefix(scope.path)
+    inside = key.removeprefix(scope.path).partition("[")[0]
     if inside[:1] == "." and inside[1:].isdecimal():
         return scope.calls <= int(inside[1:]) < passed.calls
     if inside[:1] != "/":

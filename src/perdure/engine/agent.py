@@ -8,38 +8,37 @@ import hashlib
 import inspect
 import os
 import sys
-import threading
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from perdure import clock
 from perdure.engine import lifecycle
 from perdure.engine.call import mark_coroutine_function
-from perdure.engine.drive import drive, drive_async
+from perdure.engine.child import start_child
+from perdure.engine.control import cancel, deadline_of, known_agents, written_tags
 from perdure.engine.excepthook import install as install_excepthook
-from perdure.engine.lifecycle import Finished, Request
+from perdure.engine.execute import to_end, to_end_async
+from perdure.engine.lifecycle import Request
+from perdure.engine.runner import Task, runner_of
 from perdure.engine.scope import (
-    ROOT,
     Frame,
-    Scope,
-    adopt_loop,
     current_frame,
     enter_frame,
     foreign_process,
     leave_frame,
 )
 from perdure.engine.session import session
+from perdure.engine.signals import checked_signal
 from perdure.engine.signature import Signature, checked_name
-from perdure.errors import UnknownRun, UsageError
-from perdure.records import Durability, Mail
+from perdure.engine.wait import WaitSpec
+from perdure.errors import UsageError
+from perdure.policy import Duration
+from perdure.records import Durability
 from perdure.telemetry import terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+    from concurrent.futures import Future
 
-    from perdure.engine.active import Active
-    from perdure.engine.session import Session
     from perdure.records import Run
 
 P = ParamSpec("P")
@@ -51,18 +50,26 @@ _ATTRIBUTE = "__perdure_agent__"
 class AgentSpec:
     """What `@agent` was told about a function."""
 
-    def __init__(
-        self, function: Callable[..., Any], *, name: str | None, durability: Durability | None, undo_on_failure: bool
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self.function = function
         self.signature = Signature(function, word="agent")
+        name, durability = options["name"], options["durability"]
         self.name = f"{_module_of(function)}.{function.__qualname__}" if name is None else checked_name(name)
-        self.durability = durability
-        self.undo_on_failure = undo_on_failure
+        self.durability: Durability | None = durability
+        self.undo_on_failure: bool = options["undo_on_failure"]
+        self.tags = written_tags(options["tags"])
+        self.deadline_seconds = deadline_of(options["deadline"])
+        self.signals: tuple[str, ...] | None = options["signals"]
         if durability not in (None, "power", "process"):
             raise UsageError(
                 f"{self.name}: durability={durability!r}.", hint='durability="power" or durability="process"'
             )
+        known_agents[self.name] = self
+
+    @functools.cached_property
+    def as_child(self) -> WaitSpec:
+        """The call by which a run starts this agent as a run of its own."""
+        return WaitSpec(self.function, name=f"start {self.name}")
 
     @functools.cached_property
     def code_version(self) -> str:
@@ -79,7 +86,13 @@ def agent(function: Callable[P, R], /) -> Callable[P, R]: ...
 
 @overload
 def agent(
-    *, name: str | None = ..., durability: Durability | None = ..., undo_on_failure: bool = ...
+    *,
+    name: str | None = ...,
+    durability: Durability | None = ...,
+    undo_on_failure: bool = ...,
+    tags: Mapping[str, str] | None = ...,
+    deadline: Duration | None = ...,
+    signals: Sequence[str] | None = ...,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -90,15 +103,27 @@ def agent(
     name: str | None = None,
     durability: Durability | None = None,
     undo_on_failure: bool = False,
+    tags: Mapping[str, str] | None = None,
+    deadline: Duration | None = None,
+    signals: Sequence[str] | None = None,
 ) -> Any:
     """Make a function an agent: called outside a run it is one, called inside one it is a scope of it.
 
     `durability="process"` survives kill -9, but power loss may cost the last moments (effects are always synced).
-    `undo_on_failure` takes effects back, newest first, when the agent raises.
+    `undo_on_failure` takes effects back, newest first, when the agent raises. `tags` are kept with every run of it.
+    A run that is older than its `deadline` fails. `signals`: the names it waits for; others are refused.
     """
+    options = {
+        "name": name,
+        "durability": durability,
+        "undo_on_failure": undo_on_failure,
+        "tags": tags,
+        "deadline": deadline,
+        "signals": None if signals is None else tuple(checked_signal(signal) for signal in signals),
+    }
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        spec = AgentSpec(function, name=name, durability=durability, undo_on_failure=undo_on_failure)
+        spec = AgentSpec(function, options)
         wrapper = _async_wrapper(spec) if spec.signature.is_async else _sync_wrapper(spec)
         functools.wraps(function)(wrapper)
         setattr(wrapper, _ATTRIBUTE, spec)
@@ -109,19 +134,42 @@ def agent(
 
 @overload
 def run(
-    agent: Callable[..., Coroutine[Any, Any, T]], *args: Any, run_id: str | None = ..., fresh: bool = ..., **kwargs: Any
+    agent: Callable[..., Coroutine[Any, Any, T]],
+    *args: Any,
+    run_id: str | None = ...,
+    fresh: bool = ...,
+    tags: Mapping[str, str] | None = ...,
+    deadline: Duration | None = ...,
+    **kwargs: Any,
 ) -> T: ...
 
 
 @overload
-def run(agent: Callable[..., T], *args: Any, run_id: str | None = ..., fresh: bool = ..., **kwargs: Any) -> T: ...
+def run(
+    agent: Callable[..., T],
+    *args: Any,
+    run_id: str | None = ...,
+    fresh: bool = ...,
+    tags: Mapping[str, str] | None = ...,
+    deadline: Duration | None = ...,
+    **kwargs: Any,
+) -> T: ...
 
 
-def run(agent: Callable[..., Any], *args: Any, run_id: str | None = None, fresh: bool = False, **kwargs: Any) -> Any:
+def run(
+    agent: Callable[..., Any],
+    *args: Any,
+    run_id: str | None = None,
+    fresh: bool = False,
+    tags: Mapping[str, str] | None = None,
+    deadline: Duration | None = None,
+    **kwargs: Any,
+) -> Any:
     """Run an agent to its result, resuming an interrupted run of the same call.
 
-    With `run_id` that very run is resumed, or its recorded result returned. `fresh=True` starts over. Raises when the
-    run waits, is in doubt or parks; uncaught, the script prints what happened, what is safe and what to do.
+    With `run_id` that very run is resumed, or its recorded result returned. `fresh=True` starts over. A run that sleeps
+    is waited for. Raises when the run waits for a person or a signal, is in doubt or parks; uncaught, the script prints
+    what happened, what is safe and what to do. `tags` and `deadline` apply to a run that is new.
     """
     frame = current_frame()
     if frame is not None and not frame.body:
@@ -130,7 +178,7 @@ def run(agent: Callable[..., Any], *args: Any, run_id: str | None = None, fresh:
             safe="nothing was started.",
             hint="call the agent itself: it runs as a part of this run",
         )
-    return _run(spec_of(agent), Request(args, kwargs, run_id, fresh))
+    return _run(spec_of(agent), Request(args, kwargs, run_id, fresh, written_tags(tags), deadline_of(deadline)))
 
 
 def resume(agent: Callable[..., Any], run: Run, *, pardon: bool = True) -> Any:
@@ -139,8 +187,8 @@ def resume(agent: Callable[..., Any], run: Run, *, pardon: bool = True) -> Any:
     opened = session()
     active = lifecycle.open_run(opened, spec, run, pardon=pardon)
     if spec.signature.is_async:
-        return asyncio.run(_execute_async(opened, spec, active))
-    return _execute(opened, spec, active)
+        return asyncio.run(to_end_async(opened, spec, active))
+    return to_end(opened, spec, active)
 
 
 class Handle(Generic[T]):
@@ -157,16 +205,11 @@ class Handle(Generic[T]):
 
     def status(self) -> str:
         """The run's state, with its reason where it waits."""
-        found = session().store.read_run(self.run_id)
-        if found is None:
-            raise UnknownRun(f"There is no run {self.run_id!r}.", hint="it may have been pruned")
-        return f"{found.state} ({found.reason})" if found.reason else found.state
+        return lifecycle.described_state(session().store, self.run_id)
 
     def cancel(self) -> None:
-        """Ask the run to end at its next step."""
-        opened = session()
-        opened.store.post(Mail(0, self.run_id, "cancel", "", "{}", f"pid {os.getpid()}", clock.wall_seconds()))
-        opened.deliver_mail()
+        """Ask the run to end at its next step; a body that does not end within its grace is cut off if it is async."""
+        cancel(self.run_id)
 
     def __await__(self) -> Generator[Any, None, T]:
         return asyncio.wrap_future(self._future).__await__()
@@ -174,39 +217,60 @@ class Handle(Generic[T]):
 
 @overload
 def start(
-    agent: Callable[..., Coroutine[Any, Any, T]], *args: Any, run_id: str | None = ..., **kwargs: Any
+    agent: Callable[..., Coroutine[Any, Any, T]],
+    *args: Any,
+    run_id: str | None = ...,
+    tags: Mapping[str, str] | None = ...,
+    deadline: Duration | None = ...,
+    **kwargs: Any,
 ) -> Handle[T]: ...
 
 
 @overload
-def start(agent: Callable[..., T], *args: Any, run_id: str | None = ..., **kwargs: Any) -> Handle[T]: ...
+def start(
+    agent: Callable[..., T],
+    *args: Any,
+    run_id: str | None = ...,
+    tags: Mapping[str, str] | None = ...,
+    deadline: Duration | None = ...,
+    **kwargs: Any,
+) -> Handle[T]: ...
 
 
-def start(agent: Callable[..., Any], *args: Any, run_id: str | None = None, **kwargs: Any) -> Handle[Any]:
-    """Accept a run and execute it in a thread of this process; its first record is committed when this returns."""
-    if current_frame() is not None:
-        raise UsageError(
-            "perdure.start was called inside a run.",
-            safe="nothing was started.",
-            hint="call the agent itself: it runs as a part of this run",
-        )
+def start(
+    agent: Callable[..., Any],
+    *args: Any,
+    run_id: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    deadline: Duration | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Accept a run and execute it in a thread of this process; its first record is committed when this returns.
+
+    Inside an agent it starts a child: a run of its own, with an id that follows from its place. Await the handle, or
+    ask it for the result. A run that waits has no thread and no memory; it goes on by itself when it can.
+    """
     spec = spec_of(agent)
+    frame = current_frame()
+    if frame is not None and not frame.body:
+        if run_id is not None:
+            raise UsageError(
+                "A child run has the id that its place gives it.", safe="nothing was started.", hint="leave run_id out"
+            )
+        return start_child(session(), spec, args, kwargs)
+    if frame is not None:
+        raise UsageError(
+            f"perdure.start was called inside the body of {frame.body}.",
+            safe="nothing was started.",
+            hint="start it from the agent",
+        )
     _greet()
     opened = session()
-    active = lifecycle.enter(opened, spec, Request(args, kwargs, run_id, fresh=run_id is None))
-    future: Future[Any] = Future()
-
-    def execute() -> None:
-        try:
-            if spec.signature.is_async:
-                future.set_result(asyncio.run(_execute_async(opened, spec, active)))
-            else:
-                future.set_result(_execute(opened, spec, active))
-        except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
-            future.set_exception(error)
-
-    threading.Thread(target=execute, name=f"perdure-{active.row.name}").start()
-    return Handle(active.row, future)
+    request = Request(args, kwargs, run_id, run_id is None, written_tags(tags), deadline_of(deadline))
+    active = lifecycle.enter(opened, spec, request)
+    task = Task(spec, active.row.run_id)
+    runner_of(opened).begin(task, active)
+    return Handle(active.row, task.future)
 
 
 def spec_of(agent: Callable[..., Any]) -> AgentSpec:
@@ -238,13 +302,13 @@ def _run(spec: AgentSpec, request: Request) -> Any:
         return asyncio.run(_run_async(spec, request))
     _greet()
     opened = session()
-    return _execute(opened, spec, lifecycle.enter(opened, spec, request))
+    return to_end(opened, spec, lifecycle.enter(opened, spec, request))
 
 
 async def _run_async(spec: AgentSpec, request: Request) -> Any:
     _greet()
     opened = session()
-    return await _execute_async(opened, spec, lifecycle.enter(opened, spec, request))
+    return await to_end_async(opened, spec, lifecycle.enter(opened, spec, request))
 
 
 def _sync_wrapper(spec: AgentSpec) -> Callable[..., Any]:
@@ -286,7 +350,8 @@ def _inline(spec: AgentSpec, frame: Frame) -> Frame:
         raise foreign_process(frame.foreign or (active.row.name if active else ""))
     if active.signal is not None:
         raise active.signal
-    return Frame(active, frame.scope.child(spec.function.__qualname__, inline=True), caller=frame)
+    scope = frame.scope.child(spec.function.__qualname__, inline=True)
+    return Frame(active, scope, caller=frame, blocking=not spec.signature.is_async)
 
 
 def _leave_inline(frame: Frame) -> None:
@@ -307,49 +372,6 @@ async def _inline_async(spec: AgentSpec, frame: Frame, args: tuple[Any, ...], kw
         leave_frame(token)
     _leave_inline(frame)
     return value
-
-
-def _execute(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
-    """Replay and continue the agent, settle the outcome; for sync agents."""
-    if isinstance(active, Finished):
-        return active.value
-    token = enter_frame(Frame(active, Scope(ROOT)))
-    try:
-        bound = lifecycle.recorded_arguments(active, spec)
-        value = spec.function(*bound.args, **bound.kwargs)
-    except BaseException as error:
-        leave_frame(token)
-        outcome = drive(lifecycle.settled(active, lifecycle.outcome(active, spec, error)))
-        if outcome is error:
-            raise
-        raise outcome from None
-    else:
-        leave_frame(token)
-        return drive(lifecycle.settled(active, lifecycle.complete(active, spec, value)))
-    finally:
-        opened.release(active.row.run_id)
-
-
-async def _execute_async(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
-    """Replay and continue the agent, settle the outcome; for async agents."""
-    if isinstance(active, Finished):
-        return active.value
-    adopt_loop(asyncio.get_running_loop())
-    token = enter_frame(Frame(active, Scope(ROOT)))
-    try:
-        bound = lifecycle.recorded_arguments(active, spec)
-        value = await spec.function(*bound.args, **bound.kwargs)
-    except BaseException as error:
-        leave_frame(token)
-        outcome = await drive_async(lifecycle.settled(active, lifecycle.outcome(active, spec, error)))
-        if outcome is error:
-            raise
-        raise outcome from None
-    else:
-        leave_frame(token)
-        return await drive_async(lifecycle.settled(active, lifecycle.complete(active, spec, value)))
-    finally:
-        opened.release(active.row.run_id)
 
 
 def _module_of(function: Callable[..., Any]) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 import os
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from perdure import codec
 from perdure.engine.active import Failed, Stop
@@ -17,7 +17,7 @@ from perdure.engine.signature import Signature, checked_name, is_storable_text, 
 from perdure.errors import JournalDiverged, UsageError, saved_steps
 from perdure.policy import Retry
 from perdure.records import Passed, RunState, WaitReason
-from perdure.replay import Call, Diverged, Replayed
+from perdure.replay import Call, CallKind, Diverged, Replayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 
 KEY_CHARACTERS: Final = 1000
+_ATTRIBUTE: Final = "__perdure_call__"
 
 
 class Spec:
     """What the decorator was told about a function."""
 
-    kind: Literal["step", "effect"] = "step"
+    kind: CallKind = "step"
 
     def __init__(
         self,
@@ -70,7 +71,9 @@ class Prepared(Generic[S]):
 
     __slots__ = ("active", "args", "arguments", "call", "decision", "frame", "kwargs", "spec")
 
-    def __init__(self, spec: S, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, spec: S, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], *, key: str | None = None
+    ) -> None:
         active = frame.active
         if active is None or active.pid != os.getpid():
             raise foreign_process(frame.foreign or (active.row.name if active else ""))
@@ -83,7 +86,7 @@ class Prepared(Generic[S]):
         self.kwargs = kwargs
         self.arguments = spec.signature.bind(args, kwargs)
         digest = codec.digest_arguments(self.arguments, of=spec.name, cache=active.prefixes)
-        self.call = Call(self._key(), spec.name, digest, spec.kind)
+        self.call = Call(self._key() if key is None else key, spec.name, digest, spec.kind)
         self.decision: Decision = active.decide(self.call)
         if type(self.decision) is Diverged:
             raise self._diverged(self.decision)
@@ -159,7 +162,15 @@ class Prepared(Generic[S]):
 def wrapped(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
     """The function users call instead: plain outside a run, journaled inside one."""
     wrapper = _async_wrapper(spec, flow) if spec.signature.is_async else _sync_wrapper(spec, flow)
-    return functools.wraps(spec.function)(wrapper)
+    functools.wraps(spec.function)(wrapper)
+    setattr(wrapper, _ATTRIBUTE, spec)
+    return wrapper
+
+
+def spec_of(function: object) -> Spec | None:
+    """What the decorator of a step or an effect was told; None for any other function."""
+    spec = getattr(function, _ATTRIBUTE, None)
+    return spec if isinstance(spec, Spec) else None
 
 
 def _sync_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
@@ -202,10 +213,17 @@ def _async_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, A
 
 
 def _replayed(prepared: Prepared[S], decision: Replayed) -> Any:
+    if prepared.spec.kind == "effect":
+        prepared.active.unvisited.pop(approval_key(prepared.call.key), None)
     value = prepared.recorded(decision.done)
     if prepared.spec.kind == "effect":
         note_undoable(prepared, value)
     return value
+
+
+def approval_key(key: str) -> str:
+    """The key of the question whether the effect of this key may be performed."""
+    return f"{key}?approve"
 
 
 def note_undoable(prepared: Prepared[S], value: Any) -> None:

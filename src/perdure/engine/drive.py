@@ -20,7 +20,7 @@ from perdure.errors import DeadlineExceeded, LeaseLost, PerdureError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from perdure.engine.active import Active
+    from perdure.engine.active import Active, Waiting
     from perdure.store.writer import Ticket
 
 T = TypeVar("T")
@@ -238,29 +238,19 @@ class Quiet:
     def now(self) -> bool:
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public form raises where no loop runs
             return not self._active.strands  # those of this loop cannot move before this one stops
-        with self._waiting():
-            while not self._is_quiet():
+        with waiting(self._active):
+            while not self.is_quiet():
                 clock.sleep(QUIET_SECONDS)
         return True
 
     async def later(self) -> bool:
-        with self._waiting():
-            while not self._is_quiet():  # noqa: ASYNC110 - other threads are watched too
+        with waiting(self._active):
+            while not self.is_quiet():  # noqa: ASYNC110 - other threads are watched too
                 await asyncio.sleep(QUIET_SECONDS)
         return True
 
-    @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
-        frame = current_frame()
-        strand = None if frame is None else frame.scope.strand
-        if strand is not None:
-            self._active.waiting.add(strand)
-        try:
-            yield
-        finally:
-            self._active.waiting.discard(strand)
-
-    def _is_quiet(self) -> bool:
+    def is_quiet(self) -> bool:
+        """Whether no other strand has moved since this was last asked."""
         active = self._active
         if active.signal is not None:
             return True
@@ -268,3 +258,68 @@ class Quiet:
             self._seen, self._since = active.movements, clock.elapsed_seconds()
             return not active.performing and not active.strands
         return active.all_wait() or clock.elapsed_seconds() - self._since >= STILL_SECONDS
+
+
+class Idle:
+    """Wait for something outside the run; once every strand of the run waits so, the run leaves memory."""
+
+    __slots__ = ("_active", "_seen", "_wait")
+
+    def __init__(self, active: Active, wait: Waiting, *, seen: int) -> None:
+        self._active = active
+        self._wait = wait
+        self._seen = seen
+
+    def now(self) -> None:
+        active = self._active
+        if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public form raises where no loop runs
+            if active.may_leave() or active.strands:  # those of this loop cannot move before this one stops
+                raise active.signal or active.suspend()
+            clock.sleep(QUIET_SECONDS)
+            return
+        quiet, patience = Quiet(active), Patience()
+        with waiting(active):
+            while not self._is_over():
+                self._leave_if(quiet)
+                clock.sleep(patience.next_seconds(self._wait.due_at))
+
+    async def later(self) -> None:
+        quiet, patience = Quiet(self._active), Patience()
+        with waiting(self._active):
+            while not self._is_over():
+                self._leave_if(quiet)
+                await asyncio.sleep(patience.next_seconds(self._wait.due_at))
+
+    def _is_over(self) -> bool:
+        active = self._active
+        if active.signal is not None:
+            raise active.signal
+        return active.rings != self._seen or 0 < self._wait.due_at <= clock.wall_seconds()
+
+    def _leave_if(self, quiet: Quiet) -> None:
+        if quiet.is_quiet() and self._active.may_leave():
+            raise self._active.signal or self._active.suspend()
+
+
+class Patience:
+    """How long to sleep before looking again: briefly at first, then longer, and never past a due time."""
+
+    def __init__(self) -> None:
+        self._seconds = QUIET_SECONDS / 4
+
+    def next_seconds(self, due_at: float) -> float:
+        self._seconds = min(0.1, self._seconds * 1.5)
+        return min(self._seconds, max(0.001, due_at - clock.wall_seconds())) if due_at else self._seconds
+
+
+@contextlib.contextmanager
+def waiting(active: Active) -> Iterator[None]:
+    """The strand that runs here waits meanwhile."""
+    frame = current_frame()
+    strand = None if frame is None else frame.scope.strand
+    if strand is not None:
+        active.waiting.add(strand)
+    try:
+        yield
+    finally:
+        active.waiting.discard(strand)

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 from msgspec import Raw
 
 from perdure import clock, codec, events
-from perdure.engine.call import Prepared, Spec, note_undoable, wrapped
+from perdure.engine.active import Failed
+from perdure.engine.approval import approval
+from perdure.engine.call import Prepared, Spec, approval_key, note_undoable, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
 from perdure.engine.failure import message_of
 from perdure.engine.scope import Frame
@@ -88,6 +90,7 @@ class EffectSpec(Spec):
         self.certain: ExceptionTypes = options["certain"]
         self.ambiguous: ExceptionTypes = options["ambiguous"]
         self.undo: Callable[..., Any] | None = options["undo"]
+        self.approve: bool | Callable[..., bool] = options["approve"]
         self.check: Callable[[Intent], Any] | None = None
         if not (are_exceptions(self.certain) and are_exceptions(self.ambiguous)):
             raise UsageError(
@@ -106,7 +109,7 @@ class EffectSpec(Spec):
 
     def inverse(self, step_key: str) -> EffectSpec:
         """The effect that takes this one back: called with the result, then with the arguments."""
-        options = dict.fromkeys(("keyed", "key_from", "undo", "timeout"))
+        options = dict.fromkeys(("keyed", "key_from", "undo", "timeout", "approve"))
         return EffectSpec(
             self.undo or self.function,
             {
@@ -149,6 +152,7 @@ def effect(
     certain: ExceptionTypes = ...,
     ambiguous: ExceptionTypes = ...,
     undo: Callable[..., Any] | None = ...,
+    approve: bool | Callable[..., bool] = ...,
     retry: Retry = ...,
     timeout: float | None = ...,
     key: str | Callable[..., str] | None = ...,
@@ -167,6 +171,7 @@ def effect(
     certain: ExceptionTypes = (),
     ambiguous: ExceptionTypes = (),
     undo: Callable[..., Any] | None = None,
+    approve: bool | Callable[..., bool] = False,
     retry: Retry = ONCE,
     timeout: float | None = None,
     key: str | Callable[..., str] | None = None,
@@ -178,7 +183,8 @@ def effect(
     key until it is `key_ttl` seconds old. `.check` registers how to find out. `in_flight_seconds`: how long a dead
     sender's request may still land. `certain` / `ambiguous`: exceptions that prove that nothing happened, or do not.
     `key_from`: a business key in place of the made one. `undo`: called with the result, then the arguments, to take
-    the effect back.
+    the effect back. `approve=True`, or a function of the arguments that says so: a person is asked before it is
+    performed; the approval holds for these arguments and no others.
     """
     options = {
         "keyed": keyed or key_from is not None,
@@ -188,6 +194,7 @@ def effect(
         "certain": certain,
         "ambiguous": ambiguous,
         "undo": undo,
+        "approve": approve,
         "retry": retry,
         "timeout": timeout,
         "key": key,
@@ -219,10 +226,16 @@ def _check_decorator(spec: EffectSpec) -> Callable[[Any], Any]:
 def effect_flow(prepared: Prepared[EffectSpec]) -> Generator[Operation, Any, Any]:
     """Act on the decision: perform, or settle what an earlier attempt left behind first."""
     decision = prepared.decision
-    key_at, forgiven = 0.0, 0
+    key_at, forgiven, since = 0.0, 0, 0.0
+    prepared.active.unvisited.pop(approval_key(prepared.call.key), None)
     match decision:
-        case Fresh(attempt, not_before, forgiven):
+        case Fresh(attempt, not_before, forgiven, since):
             yield from _refuse_moved(prepared)
+            denied = yield from approval(prepared)
+            if denied is not None:
+                failure = yield from record_failure(prepared, Kind.RECEIPT, denied, attempt=attempt, seconds=0.0)
+                prepared.active.failed.append(Failed(failure, approval_key(prepared.call.key), {}))
+                raise failure
             if not_before:
                 yield Pause(min(not_before - clock.wall_seconds(), 2 * prepared.spec.retry.max_delay_seconds))
         case InDoubt(attempt, intent, why):
@@ -234,7 +247,7 @@ def effect_flow(prepared: Prepared[EffectSpec]) -> Generator[Operation, Any, Any
             return _undoable(prepared, verdict_value(prepared, verdict))
         case _:
             raise AssertionError(decision)
-    value = yield from _perform(prepared, attempt, key_at, forgiven=forgiven)
+    value = yield from _perform(prepared, attempt, key_at, forgiven=forgiven, since=since)
     return _undoable(prepared, value)
 
 
@@ -254,10 +267,10 @@ def _undoable(prepared: Prepared[EffectSpec], value: Any) -> Any:
 
 
 def _perform(
-    prepared: Prepared[EffectSpec], attempt: int, key_at: float, *, forgiven: int
+    prepared: Prepared[EffectSpec], attempt: int, key_at: float, *, forgiven: int, since: float
 ) -> Generator[Operation, Any, Any]:
     """Attempts, one after the other, each with its own intent."""
-    spec = prepared.spec
+    spec, since = prepared.spec, since or clock.wall_seconds()
     while True:
         intent = yield from _intend(prepared, attempt, key_at)
         started = clock.elapsed_seconds()
@@ -270,7 +283,8 @@ def _perform(
         except Exception as error:
             seconds = clock.elapsed_seconds() - started
             if proves_nothing_happened(error, certain=spec.certain, ambiguous=spec.ambiguous):
-                if not may_retry(spec.retry, failed_attempts=attempt - forgiven, error=error):
+                failed, elapsed = attempt - forgiven, clock.wall_seconds() - since
+                if not may_retry(spec.retry, failed_attempts=failed, error=error, elapsed_seconds=elapsed):
                     raise (
                         yield from record_failure(prepared, Kind.RECEIPT, error, attempt=attempt, seconds=seconds)
                     ) from error

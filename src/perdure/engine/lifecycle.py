@@ -19,16 +19,19 @@ from perdure.engine.active import Active, Doubtful
 from perdure.engine.drive import Commit, Drained, Operation
 from perdure.engine.failure import describe_failure, failed_calls, message_of, passed_scopes
 from perdure.engine.names import new_name, new_run_id
-from perdure.engine.session import Session, heed_cancel
+from perdure.engine.session import Session, heed
 from perdure.engine.signature import shown_call
 from perdure.engine.undo import undo_flow
 from perdure.errors import (
     LeaseLost,
     RunCancelled,
     RunHeld,
+    RunPaused,
+    RunRestarted,
     RunSuspended,
     Signal,
     StoreError,
+    UnknownRun,
     UnstorableValue,
     UsageError,
 )
@@ -36,8 +39,11 @@ from perdure.policy import is_recent
 from perdure.records import (
     FINISHED,
     Delivery,
+    Durability,
     Ended,
     Kind,
+    Mail,
+    Opened,
     Record,
     Run,
     RunState,
@@ -55,9 +61,11 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from perdure.engine.agent import AgentSpec
+    from perdure.store.protocol import Store
 
 T = TypeVar("T")
 UNDONE = "undone"
+CONTINUED = "continued"
 _RUN_ID_CHARACTERS = 200
 _LOOKS = 100
 
@@ -76,6 +84,8 @@ class Request(Struct, frozen=True):
     kwargs: dict[str, Any]
     run_id: str | None = None
     fresh: bool = False
+    tags: str = ""
+    deadline_seconds: float = 0.0
 
 
 def enter(session: Session, spec: AgentSpec, request: Request) -> Active | Finished:
@@ -104,21 +114,31 @@ def _entered(session: Session, spec: AgentSpec, request: Request) -> Active | Fi
     elif not request.fresh:
         known = _resumable(session, spec, digest)
     if known is None:
-        known, is_new = _create(session, spec, arguments, digest, run_id=request.run_id)
+        known, is_new = _create(session, spec, arguments, request)
         if is_new:
-            return _load(session, known)
+            return load(session, known)
     if request.run_id is not None:
         _refuse_other_request(known, spec, digest, arguments, fresh=request.fresh)
     return open_run(session, spec, known)
 
 
-def open_run(session: Session, spec: AgentSpec, run: Run, *, pardon: bool = False) -> Active | Finished:
-    """Claim a run and load its journal; a completed one is answered from its record."""
+def open_run(
+    session: Session, spec: AgentSpec, run: Run, *, pardon: bool = False, quietly: bool = False
+) -> Active | Finished:
+    """Claim a run and load its journal; a completed one is answered from its record.
+
+    `quietly` where this process waited for the run itself: nobody needs to be told that it goes on.
+    """
+    if not pardon:
+        _refuse_paused(session, run)
     if run.state not in FINISHED:
         run = session.claim(run.run_id, pardon=pardon)
         if run.state in FINISHED:
             session.release(run.run_id)
     if run.state == RunState.COMPLETED:
+        following = continuation(run)
+        if following:
+            return open_run(session, spec, known_run(session.store, following), pardon=pardon, quietly=quietly)
         return Finished(run, recorded_result(session, spec, run))
     if run.state == RunState.CANCELLED:
         raise UsageError(
@@ -126,17 +146,51 @@ def open_run(session: Session, spec: AgentSpec, run: Run, *, pardon: bool = Fals
             safe="nothing was done.",
             hint="start over with fresh=True, or under another run_id",
         )
-    return _load(session, run)
+    return load(session, run, quietly=quietly)
 
 
-def _load(session: Session, run: Run) -> Active:
+def _refuse_paused(session: Session, run: Run) -> None:
+    park = read_park(run)
+    if park.code == RunPaused.code and not any(
+        mail.kind == "unpause" and mail.mail_id > run.heard for mail in session.store.read_mail(run.run_id)
+    ):
+        raise RunPaused(park.message, safe=park.safe, hint=park.hint)
+
+
+def continuation(run: Run) -> str:
+    """The id of the run that goes on in place of this one; empty where none does."""
+    park = read_park(run)
+    return park.message if park.code == CONTINUED else ""
+
+
+def known_run(store: Store, run_id: str) -> Run:
+    """The run that has this id; raises where there is none any more."""
+    run = store.read_run(run_id)
+    if run is None:
+        raise vanished(run_id)
+    return run
+
+
+def vanished(run_id: str) -> UnknownRun:
+    """A run that was there has gone."""
+    return UnknownRun(f"There is no run {run_id!r} any more.", hint="it may have been pruned, or the store replaced")
+
+
+def described_state(store: Store, run_id: str) -> str:
+    """The run's state, with its reason where it waits."""
+    found = known_run(store, run_id)
+    return f"{found.state} ({found.reason})" if found.reason else found.state
+
+
+def load(session: Session, run: Run, *, quietly: bool = False) -> Active:
     """The held run with its journal, verified; from here on its lease is kept alive."""
     try:
         records = session.store.load_journal(run.run_id)
         journal = Journal(records, suspects=run.suspects)
-        active = Active(session.store, session.writer, run, journal, before=_before(records))
+        active = Active(session.store, session.writer, run, journal, before="" if quietly else _before(records))
+        active.deadline_at = journal.started().deadline_at
         session.hold(active)
-        heed_cancel(active)
+        heed(active)
     except BaseException:
         session.release(run.run_id)
         raise
@@ -164,9 +218,12 @@ def recorded_arguments(active: Active, spec: AgentSpec) -> inspect.BoundArgument
 
 def outcome(active: Active, spec: AgentSpec, error: BaseException) -> Generator[Operation, Any, BaseException]:
     """What an exception that left the agent means for the run, written down, and what its caller sees."""
+    if isinstance(error, RunRestarted) and active.signal is None:
+        return (yield from _restart(active, spec, error))
     if active.signal is not None:
         stopped = yield from _stopped(active)
-        return error if isinstance(error, (KeyboardInterrupt, SystemExit, asyncio.CancelledError)) else stopped
+        from_outside = isinstance(error, (KeyboardInterrupt, SystemExit, asyncio.CancelledError))
+        return error if from_outside and not active.was_interrupted else stopped
     if isinstance(error, Exception):
         return (yield from fail(active, spec, error))
     with contextlib.suppress(Signal, StoreError):  # the run stays resumable even where this cannot be written
@@ -280,7 +337,10 @@ def _refuse_other_request(run: Run, spec: AgentSpec, digest: bytes, arguments: d
 def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
     """The newest run of the same call that can go on: unfinished and held by nobody alive, or failed and the newest."""
     now = clock.wall_seconds()
-    for number, run in enumerate(session.store.list_runs(agent=spec.name, arguments=digest, limit=100)):
+    for number, found in enumerate(session.store.list_runs(agent=spec.name, arguments=digest, limit=100)):
+        run = found
+        while following := continuation(run):
+            run = known_run(session.store, following)
         if run.state in FINISHED:
             continue
         if session.is_running(run):
@@ -301,24 +361,54 @@ def _tell_beside(session: Session, run: Run) -> None:
         events.publish(events.RunBeside(run.run_id, run.name, f"pid {holder.pid} on {holder.host}"))
 
 
-def _create(
-    session: Session, spec: AgentSpec, arguments: dict[str, Any], digest: bytes, *, run_id: str | None
-) -> tuple[Run, bool]:
+def drafted(
+    spec: AgentSpec,
+    arguments: dict[str, Any],
+    *,
+    durability: Durability,
+    run_id: str | None = None,
+    tags: str = "",
+    deadline_seconds: float = 0.0,
+    lineage: tuple[str, ...] = (),
+) -> tuple[Run, Record]:
+    """A run and its first record, not accepted by any store yet."""
     now = clock.wall_seconds()
-    sealed = codec.seal_arguments(arguments, of=spec.name)
+    digest = codec.digest_arguments(arguments, of=spec.name)
     bare = Run(
-        run_id or new_run_id(), new_name(), spec.name, digest, spec.durability or session.settings.durability, now, now
+        run_id or new_run_id(),
+        new_name(),
+        spec.name,
+        digest,
+        spec.durability or durability,
+        now,
+        now,
+        tags=tags or spec.tags,
     )
+    limit = deadline_seconds or spec.deadline_seconds
     body = Started(
         agent=spec.name,
-        arguments=Raw(sealed),
+        arguments=Raw(codec.seal_arguments(arguments, of=spec.name)),
         code=spec.code_version,
         python=platform.python_version(),
         perdure=VERSION,
+        lineage=lineage,
+        deadline_at=now + limit if limit else 0.0,
     )
     first = Record(0, Kind.STARTED, "", spec.name, digest, now, 0, write_body(body))
     run, records = extended(bare, at=now, records=(first,))
-    created, is_new = session.create(run, records[0])
+    return run, records[0]
+
+
+def _create(session: Session, spec: AgentSpec, arguments: dict[str, Any], request: Request) -> tuple[Run, bool]:
+    run, first = drafted(
+        spec,
+        arguments,
+        durability=session.settings.durability,
+        run_id=request.run_id,
+        tags=request.tags,
+        deadline_seconds=request.deadline_seconds,
+    )
+    created, is_new = session.create(run, first)
     if is_new:
         events.publish(events.RunStarted(run.run_id, run.name, run.agent, session.store.location))
     return created, is_new
@@ -340,18 +430,69 @@ def _stopped(active: Active) -> Generator[Operation, Any, BaseException]:
     """Write down why the run stopped, where that may still be written, and build what its caller sees."""
     signal, stop = active.signal, active.stop
     if isinstance(signal, RunCancelled):
-        taken = tuple(mail.mail_id for mail in active.mail() if mail.kind == "cancel")
-        yield from _end(active, Ended(state=RunState.CANCELLED), taken=taken)
+        yield from end_cancelled(active)
         return signal
     if isinstance(signal, LeaseLost) or stop is None:
         return _taken_over(active)
     error = stop.error
-    if not isinstance(error, StoreError):
+    park = Park(code=error.code, message=error.message, safe=error.safe, hint=error.hint)
+    if stop.state is RunState.FAILED:
+        yield from _end(active, Ended(state=stop.state, failure=describe_failure(error), code=error.code), park=park)
+    elif not isinstance(error, StoreError):
         reason = stop.reason or WaitReason.PARKED
         ended = Ended(state=stop.state, reason=reason, code=error.code, message=error.message, hint=error.hint)
-        park = Park(code=error.code, message=error.message, safe=error.safe, hint=error.hint)
-        yield from _end(active, ended, park=park)
+        heard = max((mail.mail_id for mail in active.mail()), default=0) if stop.heard is None else stop.heard
+        yield from _end(active, ended, park=park, taken=stop.taken, wake_at=stop.wake_at, heard=heard)
     return error
+
+
+def end_cancelled(active: Active) -> Generator[Operation, Any, None]:
+    """Tell the children, then record that the run was cancelled; told twice after a crash, they hear it once."""
+    for record in open_children(active.journal):
+        child: Opened = read_body(record)
+        with contextlib.suppress(UsageError):  # it ended by itself, or was never created
+            cancel_child(active.store, child.child, by=active.row.name)
+    taken = tuple(mail.mail_id for mail in active.mail() if mail.kind == "cancel")
+    yield from _end(active, Ended(state=RunState.CANCELLED), taken=taken)
+
+
+def open_children(journal: Journal) -> list[Record]:
+    """The waits for children that have no answer yet."""
+    waits = [entry.wait for entry in journal.entries.values() if entry.wait is not None and entry.completion is None]
+    return [wait for wait in waits if read_body(wait).reason == "child"]
+
+
+def cancel_child(store: Store, run_id: str, *, by: str) -> None:
+    """Ask a run to end; its holder, or whoever looks at it next, does that."""
+    store.post(Mail(0, run_id, "cancel", "", "{}", by, clock.wall_seconds()))
+
+
+def _restart(active: Active, spec: AgentSpec, signal: RunRestarted) -> Generator[Operation, Any, BaseException]:
+    """Accept the run that goes on, then end this one: a crash in between ends in the same two."""
+    yield Drained(active)
+    _notice_loose_ends(active)
+    if active.signal is not None:
+        return (yield from _stopped(active))
+    row = active.row
+    try:
+        arguments = spec.signature.bind(*signal.arguments)
+        run, first = drafted(
+            spec, arguments, durability=row.durability, run_id=next_id(row.run_id), tags=row.tags,
+            lineage=active.journal.started().lineage,
+        )  # fmt: skip
+    except (TypeError, UnstorableValue) as error:
+        return (yield from fail(active, spec, error))
+    signal.next_id = run.run_id
+    active.read(active.store.create_run, run, first)
+    park = Park(code=CONTINUED, message=run.run_id)
+    yield from _end(active, Ended(state=RunState.COMPLETED, continued=run.run_id), park=park)
+    return signal
+
+
+def next_id(run_id: str) -> str:
+    """The id of the run that goes on in place of this one."""
+    base, mark, number = run_id.rpartition("~")
+    return f"{base}~{int(number) + 1}" if mark and number.isdecimal() else f"{run_id}~2"
 
 
 def _taken_over(active: Active) -> RunHeld:
@@ -373,6 +514,8 @@ def _end(
     park: Park | None = None,
     stored: tuple[tuple[bytes, bytes], ...] = (),
     taken: tuple[int, ...] = (),
+    wake_at: float = 0.0,
+    heard: int = 0,
 ) -> Generator[Operation, Any, None]:
     detail = write_park(park) if park else ""
     ticket, _ = active.submit(
@@ -388,6 +531,8 @@ def _end(
         holder="",
         deliveries=0,
         steps=active.row.steps - len(ended.reopened),
+        wake_at=wake_at,
+        heard=heard,
     )
     yield Commit(active, ticket)
     row = active.row

@@ -67,7 +67,7 @@ class Scope:
 class Frame:
     """What code of a run can know of its place: the run, the scope, and the step body it is in, if any."""
 
-    __slots__ = ("active", "attempt", "body", "caller", "effect_key", "foreign", "scope", "step_key")
+    __slots__ = ("active", "attempt", "blocking", "body", "caller", "effect_key", "foreign", "scope", "step_key")
 
     def __init__(
         self,
@@ -80,6 +80,7 @@ class Frame:
         attempt: int = 0,
         foreign: str = "",
         caller: Frame | None = None,
+        blocking: bool = False,
     ) -> None:
         self.active = active
         self.scope = scope
@@ -89,6 +90,12 @@ class Frame:
         self.attempt = attempt
         self.foreign = foreign
         self.caller = caller
+        self.blocking = blocking
+
+    @property
+    def can_await(self) -> bool:
+        """Whether the code here is a coroutine's; a sync agent may run on an event loop's thread and is none."""
+        return not self.blocking and asyncio._get_running_loop() is not None  # noqa: SLF001 - the public form raises
 
     def path(self) -> Iterator[Scope]:
         """The scope of this frame and those of its callers, which all go on only when it does."""

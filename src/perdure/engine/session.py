@@ -11,8 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from perdure import clock, events
+from perdure.engine.active import Stop
 from perdure.engine.scope import carriers
-from perdure.errors import CommitsLost, PerdureError, RunCancelled, RunHeld
+from perdure.errors import (
+    CommitsLost,
+    DeadlineExceeded,
+    PerdureError,
+    RunCancelled,
+    RunHeld,
+    RunPaused,
+    saved_steps,
+)
+from perdure.records import RunState, WaitReason
 from perdure.settings import Settings, current_settings
 from perdure.store import open_store
 from perdure.store.lease import Presence, claim, held
@@ -99,11 +109,30 @@ class Session:
         carriers.release()
 
     def deliver_mail(self) -> None:
-        """Tell held runs that somebody asked them to end."""
+        """Tell held runs what others wrote to them, and that their time is over."""
         with self._lock:
             held_runs = [active for active in self._held.values() if active is not None]
         for active in held_runs:
-            heed_cancel(active)
+            heed(active)
+            if active.signal is not None:
+                self._force(active)
+
+    def ring(self, run_id: str) -> None:
+        """Let a run held here look again at what it waits for."""
+        active = self._held.get(run_id)
+        if active is not None:
+            active.ring()
+
+    def has_ended(self, seconds: float) -> bool:
+        """Wait so long, unless the session ends before; whether it did."""
+        return self._ended.wait(seconds)
+
+    def _force(self, active: Active) -> None:
+        """End a body that does not heed a cancel or a deadline within its grace, where Python allows that."""
+        now = clock.boot_seconds()
+        active.asked_to_stop_at = active.asked_to_stop_at or now
+        if active.interrupt is not None and now - active.asked_to_stop_at >= self.settings.cancel_grace_seconds:
+            active.interrupt()
 
     def close(self) -> None:
         """Let go of the store; runs still held stop at their next write."""
@@ -144,10 +173,35 @@ class Session:
                 self.deliver_mail()
 
 
-def heed_cancel(active: Active) -> None:
-    """Stop a run at its next call if its mailbox asks for that."""
-    if active.signal is None and any(mail.kind == "cancel" for mail in active.mail()):
-        active.signal = RunCancelled(f"Run {active.row.name} was cancelled.")
+def heed(active: Active) -> None:
+    """Stop a run at its next call if its mailbox or its deadline asks for that; let its waits look at what is new."""
+    if active.signal is not None:
+        return
+    name = active.row.name
+    if 0 < active.deadline_at <= clock.wall_seconds():
+        late = DeadlineExceeded(
+            f"Run {name} is past its deadline.",
+            safe=f"{saved_steps(active.row.steps)}; nothing more is performed.",
+            hint="start over with fresh=True, with a longer deadline if it needs one",
+        )
+        active.halt(Stop(RunState.FAILED, None, late))
+        return
+    mails = active.mail()
+    if any(mail.kind == "cancel" for mail in mails):
+        active.signal = RunCancelled(f"Run {name} was cancelled.")
+        return
+    pauses = [mail for mail in mails if mail.kind in ("pause", "unpause")]
+    if pauses and pauses[-1].kind == "pause":
+        paused = RunPaused(
+            f"Run {name} was paused by {pauses[-1].by}.",
+            safe=f"{saved_steps(active.row.steps)}.",
+            hint=f"perdure unpause {name}, then start again",
+        )
+        taken = tuple(mail.mail_id for mail in pauses)
+        active.halt(Stop(RunState.WAITING, WaitReason.PARKED, paused, taken=taken))
+        return
+    if active.waits:
+        active.ring()
 
 
 _sessions: dict[str, Session] = {}

@@ -130,7 +130,8 @@ def settle(
 def ask_person(prepared: Prepared[EffectSpec], *, why: str) -> Generator[Operation, Any, Never]:
     """Only a person can tell: once no other strand of the run moves, the run waits."""
     active = prepared.active
-    active.doubt(Doubtful(prepared.call.key, prepared.spec.name, prepared.shown(), why))
+    heard = active.heard_in_doubt.get(prepared.call.key, 0)
+    active.doubt(Doubtful(prepared.call.key, prepared.spec.name, prepared.shown(), why, heard))
     yield Quiet(active)
     raise active.signal or active.suspend()
 
@@ -242,7 +243,9 @@ def _letters_for(prepared: Prepared[EffectSpec], attempt: int) -> list[tuple[Mai
     """
     found = []
     active = prepared.active
-    for mail in active.read(active.mail):
+    mails = active.read(active.mail)
+    active.heard_in_doubt[prepared.call.key] = max((mail.mail_id for mail in mails), default=0)
+    for mail in mails:
         if mail.key == prepared.call.key and mail.kind in ("verdict", "evidence"):
             letter = msgspec.json.decode(mail.body, type=Letter)
             if letter.attempt == attempt:

@@ -92,13 +92,13 @@ def checked_name(name: object) -> str:
 
 def shown_call(name: str, arguments: dict[str, Any]) -> str:
     """A call as a person would write it, bounded."""
-    inside = ", ".join([f"{key}={_shown(value)}" for key, value in arguments.items()])
+    inside = ", ".join([f"{key}={shown_value(value)}" for key, value in arguments.items()])
     if len(inside) > _SHOWN_CHARACTERS:
         inside = inside[: _SHOWN_CHARACTERS - 1] + "…"
     return f"{name}({inside})"
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """Short plain values as they are; everything else with care."""
     kind = type(value)
     if kind is int or kind is bool or (kind is str and len(value) <= _SHOWN_VALUE_CHARACTERS and value.isprintable()):

@@ -48,6 +48,7 @@ def step(
 
     `retry` attempts a failure again, across crashes; `timeout` bounds one attempt in seconds; `key` (a text, or a
     function of the arguments) identifies a call whose position depends on timing; `name` replaces the function's own.
+    `retry=Retry(deadline_seconds=…)` bounds all attempts together.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,7 +62,7 @@ def _flow(prepared: Prepared[Spec]) -> Generator[Operation, Any, Any]:
     active, spec, decision = prepared.active, prepared.spec, prepared.decision
     if not isinstance(decision, Fresh):
         raise TypeError(decision)
-    attempt = decision.attempt
+    attempt, since = decision.attempt, decision.since or clock.wall_seconds()
     if decision.not_before:
         longest = 2 * spec.retry.max_delay_seconds  # whatever became of the clock since
         yield Pause(min(decision.not_before - clock.wall_seconds(), longest))
@@ -74,7 +75,8 @@ def _flow(prepared: Prepared[Spec]) -> Generator[Operation, Any, Any]:
             value = yield Perform(active, frame, spec.function, prepared.args, prepared.kwargs, timeout=spec.timeout)
         except Exception as error:
             seconds = clock.elapsed_seconds() - started
-            if not may_retry(spec.retry, failed_attempts=attempt, error=error):
+            elapsed = clock.wall_seconds() - since
+            if not may_retry(spec.retry, failed_attempts=attempt, error=error, elapsed_seconds=elapsed):
                 raise (
                     yield from record_failure(prepared, Kind.STEP, error, attempt=attempt, seconds=seconds)
                 ) from error

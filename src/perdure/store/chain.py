@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -12,9 +12,11 @@ from perdure import clock
 from perdure.errors import CheckpointCorrupt, CommitsLost, FormatTooNew, PerdureError, UnknownRun
 from perdure.records import (
     BODY_OF,
+    COMPLETIONS,
     DIGEST_BYTES,
     FORMAT,
     NO_DIGEST,
+    Batch,
     Done,
     Ended,
     Intended,
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 Row = tuple[Any, ...]
-_COMPLETIONS: Final = frozenset({Kind.STEP, Kind.RECEIPT})
 
 
 class Prefix(Struct, frozen=True):
@@ -178,7 +179,7 @@ def blobs_of(record: Record) -> list[bytes]:
     if record.kind not in BODY_OF:
         return []
     body = read_body(record)
-    if isinstance(body, (Done, Intended, Settled, Ended)) and body.blob:
+    if isinstance(body, (Done, Batch, Intended, Settled, Ended)) and body.blob:
         return [bytes.fromhex(body.blob)]
     return []
 
@@ -226,7 +227,7 @@ def repaired(run: Run, prefix: Prefix, *, total: int) -> tuple[Run, Record]:
         epoch=run.epoch + set_aside + 1,
         holder="",
         deliveries=0,
-        steps=sum(record.kind in _COMPLETIONS for record in prefix.records),
+        steps=sum(record.kind in COMPLETIONS for record in prefix.records),
         suspects=max(1, run.suspects + _suspects(set_aside)),
         length=kept,
         head=prefix.records[-1].digest,

@@ -97,6 +97,8 @@ def claim(run: Run, claimant: Worker, holder: Worker | None, presence: Presence,
         state=RunState.RUNNING,
         reason="",
         detail="",
+        wake_at=0.0,
+        heard=0,
     )
     return Claimed(after, records)
 

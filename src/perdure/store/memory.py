@@ -11,7 +11,7 @@ import msgspec
 
 from perdure import clock
 from perdure.errors import LeaseLost, PerdureError, StoreUnavailable
-from perdure.records import Append, Loss, Mail, Record, Run, Worker, mail_digest
+from perdure.records import Append, Loss, Mail, Record, Run, RunState, Worker, mail_digest
 from perdure.settings import Settings
 from perdure.store import blobs as large
 from perdure.store.chain import (
@@ -173,6 +173,27 @@ class MemoryStore:
         runs.sort(key=lambda run: run.created_at, reverse=True)
         return [verified_run(run) for run in runs[:limit]]
 
+    def list_due(self, *, now: float, limit: int = 1000) -> list[Run]:
+        with self._open() as shelf:
+            unheard = {
+                mail.run_id
+                for mail in shelf.mail.values()
+                if not mail.taken and mail.kind != "refused" and mail.mail_id > shelf.runs[mail.run_id].heard
+            }
+            due = [
+                run
+                for run in shelf.runs.values()
+                if run.state == RunState.WAITING and (0 < run.wake_at <= now or run.run_id in unheard)
+            ]
+        due.sort(key=lambda run: run.wake_at)
+        return [verified_run(run) for run in due[:limit]]
+
+    def list_waiting(self, reason: str, *, limit: int = 1000) -> list[Run]:
+        with self._open() as shelf:
+            runs = [run for run in shelf.runs.values() if (run.state, run.reason) == (RunState.WAITING, reason)]
+        runs.sort(key=lambda run: run.created_at)
+        return [verified_run(run) for run in runs[:limit]]
+
     def load_journal(self, run_id: str) -> list[Record]:
         with self._open() as shelf:
             return verified(verified_run(self._known(run_id)), map(msgspec.structs.astuple, shelf.journals[run_id]))
@@ -181,11 +202,14 @@ class MemoryStore:
         with self._open() as shelf:
             return large.unpack(digest, shelf.blobs.get(digest))
 
-    def post(self, mail: Mail) -> Mail:
+    def post(self, mail: Mail, *, once: bool = False) -> Mail:
         self.join()
         with self._open() as shelf:
             self._known(mail.run_id)
-            fresh = msgspec.structs.replace(mail, mail_id=len(shelf.mail) + 1, taken=0)
+            same = [other for other in shelf.mail.values() if (other.run_id, other.key) == (mail.run_id, mail.key)]
+            is_second = once and any(other.kind == mail.kind for other in same)
+            kind = "refused" if is_second else mail.kind
+            fresh = msgspec.structs.replace(mail, mail_id=len(shelf.mail) + 1, kind=kind, taken=0)
             posted = msgspec.structs.replace(fresh, digest=mail_digest(fresh))
             shelf.mail[posted.mail_id] = posted
             return posted

@@ -100,6 +100,12 @@ class Store(Protocol):
     def list_runs(self, *, agent: str = "", arguments: bytes = b"", name: str = "", limit: int = 1000) -> list[Run]:
         """Runs, newest first, verified; narrowed by agent and arguments, or by the run's name."""
 
+    def list_due(self, *, now: float, limit: int = 1000) -> list[Run]:
+        """Waiting runs whose `wake_at` has come, or that have untaken mail newer than they had heard; soonest first."""
+
+    def list_waiting(self, reason: str, *, limit: int = 1000) -> list[Run]:
+        """Runs that wait for this reason, oldest first, verified."""
+
     def load_journal(self, run_id: str) -> list[Record]:
         """Every record of the run, the chain verified from the first to the head; damage raises `CheckpointCorrupt`.
 
@@ -109,8 +115,11 @@ class Store(Protocol):
     def load_blob(self, digest: bytes) -> bytes:
         """A large value, verified against its address."""
 
-    def post(self, mail: Mail) -> Mail:
-        """Put mail into the mailbox of a known run; it is committed, untaken, when this returns."""
+    def post(self, mail: Mail, *, once: bool = False) -> Mail:
+        """Put mail into the mailbox of a known run; it is committed, untaken, when this returns.
+
+        With `once`, only the first mail of a kind and key counts: a second one is kept as `refused`, and returned so.
+        """
 
     def read_mail(self, run_id: str) -> list[Mail]:
         """All mail of the run, taken or not, oldest first, verified."""

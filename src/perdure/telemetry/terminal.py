@@ -13,6 +13,7 @@ from typing import Final
 from perdure import events
 from perdure.errors import PerdureError
 from perdure.settings import current_settings
+from perdure.telemetry.bar import Bar
 from perdure.telemetry.text import age, counted, duration, legible
 
 MAX_LINES: Final = 8
@@ -24,6 +25,7 @@ _SHOWN: Final = (
     events.RunPassedOver,
     events.RunBeside,
     events.RunEnded,
+    events.MapAdvanced,
     events.DoubtPending,
     events.DoubtSettled,
 )
@@ -40,9 +42,12 @@ class Terminal:
 
     def __init__(self) -> None:
         self._printed = 0
+        self._bar = Bar()
 
     def __call__(self, event: events.Observable) -> None:
-        line = describe(event)
+        line = self._bar.line(event) if isinstance(event, events.MapAdvanced) else describe(event)
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._move_bar(event, line)
         if not line or self._printed >= MAX_LINES or _is_quiet():
             return
         self._printed += 1
@@ -51,6 +56,13 @@ class Terminal:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(f"perdure: {line}\n")
             sys.stderr.flush()
+
+
+    def _move_bar(self, event: events.Observable, line: str) -> None:
+        if line or not isinstance(event, events.MapAdvanced) or event.stage == "ended":
+            self._bar.clear()
+        elif not _is_quiet():
+            self._bar.draw(event)
 
 
 def _is_quiet() -> bool:

@@ -33,12 +33,12 @@ SELECT worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot FROM worker
 
 -- name: insert_run
 INSERT INTO runs (run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-                  deliveries, steps, suspects, length, head, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  deliveries, steps, suspects, length, wake_at, heard, tags, head, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: update_run
 UPDATE runs SET updated_at = ?, state = ?, reason = ?, detail = ?, epoch = ?, holder = ?, deliveries = ?, steps = ?,
-                suspects = ?, length = ?, head = ?, digest = ?
+                suspects = ?, length = ?, wake_at = ?, heard = ?, head = ?, digest = ?
 WHERE run = ? AND run_id = ? AND epoch = ? AND length = ?
 
 -- name: insert_record
@@ -65,7 +65,7 @@ SELECT worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot FROM worker
 
 -- name: read_run
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-       deliveries, steps, suspects, length, head, digest
+       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
 FROM runs WHERE run_id = ?
 
 -- name: find_run
@@ -73,7 +73,7 @@ SELECT run FROM runs WHERE run_id = ?
 
 -- name: read_run_at
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-       deliveries, steps, suspects, length, head, digest
+       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
 FROM runs WHERE run = ?
 
 -- name: read_name_at
@@ -84,18 +84,34 @@ SELECT run FROM runs NOT INDEXED ORDER BY run
 
 -- name: list_runs
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-       deliveries, steps, suspects, length, head, digest
+       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
 FROM runs ORDER BY created_at DESC, run DESC LIMIT ?
 
 -- name: list_runs_by_call
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-       deliveries, steps, suspects, length, head, digest
+       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
 FROM runs WHERE agent = ? AND arguments = ? ORDER BY created_at DESC, run DESC LIMIT ?
 
 -- name: list_runs_by_name
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-       deliveries, steps, suspects, length, head, digest
+       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
 FROM runs WHERE name = ? ORDER BY created_at DESC, run DESC LIMIT ?
+
+-- name: list_due
+SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
+       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
+FROM runs
+WHERE state = 'waiting' AND (
+    (wake_at > 0 AND wake_at <= ?)
+    OR EXISTS (SELECT 1 FROM mailbox AS box WHERE box.run_id = runs.run_id AND box.taken = 0
+               AND box.mail > runs.heard AND box.kind <> 'refused')
+)
+ORDER BY wake_at, run LIMIT ?
+
+-- name: list_waiting
+SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
+       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
+FROM runs WHERE state = 'waiting' AND reason = ? ORDER BY created_at, run LIMIT ?
 
 -- name: load_journal
 SELECT seq, kind, key, name, arguments, at, epoch, body, digest FROM records WHERE run = ? ORDER BY seq
@@ -105,6 +121,9 @@ SELECT stored FROM blobs WHERE digest = ?
 
 -- name: insert_mail
 INSERT INTO mailbox (run_id, kind, key, body, sender, at, taken, digest) VALUES (?, ?, ?, ?, ?, ?, 0, ?)
+
+-- name: find_mail
+SELECT mail FROM mailbox WHERE run_id = ? AND kind = ? AND key = ? LIMIT 1
 
 -- name: read_mail
 SELECT mail, run_id, kind, key, body, sender, at, taken, digest FROM mailbox WHERE run_id = ? ORDER BY mail
@@ -142,6 +161,6 @@ PRAGMA integrity_check(20)
 
 -- name: replace_run
 UPDATE runs SET run_id = ?, name = ?, agent = ?, arguments = ?, durability = ?, created_at = ?, updated_at = ?, state = ?,
-                reason = ?, detail = ?, epoch = ?, holder = ?, deliveries = ?, steps = ?, suspects = ?, length = ?, head = ?,
-                digest = ?
+                reason = ?, detail = ?, epoch = ?, holder = ?, deliveries = ?, steps = ?, suspects = ?, length = ?,
+                wake_at = ?, heard = ?, tags = ?, head = ?, digest = ?
 WHERE run = ?

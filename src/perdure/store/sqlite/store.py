@@ -285,6 +285,8 @@ class SqliteStore:
                 run.steps,
                 run.suspects,
                 run.length,
+                run.wake_at,
+                run.heard,
                 run.head,
                 run.digest,
                 number,
@@ -338,6 +340,14 @@ class SqliteStore:
             rows = self._read("list_runs", (limit,))
         return [verified_run(run_of(row)) for row in rows]
 
+    def list_due(self, *, now: float, limit: int = 1000) -> list[Run]:
+        """Waiting runs whose time has come, or that have mail they had not heard of."""
+        return [verified_run(run_of(row)) for row in self._read("list_due", (now, limit))]
+
+    def list_waiting(self, reason: str, *, limit: int = 1000) -> list[Run]:
+        """Runs that wait for this reason, oldest first."""
+        return [verified_run(run_of(row)) for row in self._read("list_waiting", (reason, limit))]
+
     def load_journal(self, run_id: str) -> list[Record]:
         """Every record of the run, verified."""
         with self._snapshot() as reader:
@@ -352,16 +362,17 @@ class SqliteStore:
         rows = self._read("load_blob", (digest,))
         return blobs.unpack(digest, rows[0][0] if rows else None)
 
-    def post(self, mail: Mail) -> Mail:
-        """Put mail into a run's mailbox."""
+    def post(self, mail: Mail, *, once: bool = False) -> Mail:
+        """Put mail into a run's mailbox; with `once`, a second one of its kind and key is kept as refused."""
         self.join()
-        fresh = msgspec.structs.replace(mail, taken=0)
-        digest = mail_digest(fresh)
         with self._transaction() as connection:
             if not fetch(connection, "find_run", (mail.run_id,)):
                 raise unknown_run(mail.run_id, self.location)
+            is_second = once and fetch(connection, "find_mail", (mail.run_id, mail.kind, mail.key))
+            fresh = msgspec.structs.replace(mail, kind="refused" if is_second else mail.kind, taken=0)
+            digest = mail_digest(fresh)
             connection.execute(
-                Q["insert_mail"], (mail.run_id, mail.kind, mail.key, mail.body, mail.by, mail.at, digest)
+                Q["insert_mail"], (fresh.run_id, fresh.kind, fresh.key, fresh.body, fresh.by, fresh.at, digest)
             )
             mail_id = connection.last_insert_rowid()
             connection.execute(Q["raise_base"], (1,))

@@ -1,0 +1,267 @@
+"""`ask`: a question to a person. The run leaves memory while it waits; the answer is consumed once.
+
+The answer is bound to what was asked: to the text, what was shown, the options or the form, by their digest, and to the
+record that opened the question. Whoever answers is told at once whether the answer counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from perdure import clock, codec, events
+from perdure.engine.drive import Commit, drive
+from perdure.engine.failure import describe_failure
+from perdure.engine.wait import Place, Resolution, WaitSpec, agent_frame, waited
+from perdure.errors import DeadlineExceeded, UsageError
+from perdure.forms import misfits, schema_of
+from perdure.policy import Duration, seconds_of
+from perdure.records import NULL, Kind, Note, Opened, Question
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+    from datetime import datetime
+
+    from perdure.engine.active import Active, Waiting
+    from perdure.engine.call import Prepared
+
+_REQUIRED: Final = object()
+_MAX_OPTIONS: Final = 100
+
+
+class Answer(Struct, frozen=True):
+    """What a person answered; may also be awaited, so that sync and async agents read alike."""
+
+    choice: str = ""
+    value: Any = None
+    by: str = ""
+    at: datetime | None = None
+    is_default: bool = False
+    """Whether nobody answered in time, and this is the default."""
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        """The answer itself."""
+        return self
+        yield
+
+
+class Given(Struct, frozen=True, omit_defaults=True):
+    """An answer as it is stored, in the mailbox and in the journal."""
+
+    choice: str = ""
+    value: Raw = NULL
+    asked: str = ""
+    """The digest of the question this is the answer to."""
+    by: str = ""
+    at: float = 0.0
+    is_default: bool = False
+
+
+def ask(
+    question: str,
+    *,
+    options: Sequence[str] = (),
+    form: Any = None,
+    show: Any = None,
+    assignee: str = "",
+    reminder: Duration | Sequence[Duration] = (),
+    escalate_to: str = "",
+    escalate_after: Duration | None = None,
+    timeout: Duration | None = None,
+    default: Any = _REQUIRED,
+) -> Answer:
+    """Ask a person; in an async agent, await it. Nothing before the question runs again while and after it waits.
+
+    `options`: the choices, as `answer.choice`; `form`: a JSON Schema, dataclass, msgspec or pydantic type, as
+    `answer.value`; neither: a free text, as `answer.value`. `show`: what the person should see. `reminder` and
+    `escalate_after` tell subscribers (`events.QuestionDue`) that it is still open. After `timeout` the answer is
+    `default`, or `DeadlineExceeded` is raised where there is none.
+    """
+    agent_frame("ask")
+    _refuse_misshapen(question, options, form)
+    if bool(escalate_to) != (escalate_after is not None):
+        raise UsageError(
+            "escalate_to and escalate_after belong together.",
+            safe="nothing was asked.",
+            hint='escalate_to="lead", escalate_after="4h"',
+        )
+    reminders = reminder if isinstance(reminder, (list, tuple)) else (reminder,)
+    asked = Question(
+        text=question,
+        show=Raw(codec.seal(show, what="show")),
+        options=tuple(options),
+        form=NULL if form is None else Raw(msgspec.json.encode(schema_of(form))),
+        assignee=assignee,
+        remind_at=tuple(sorted(seconds_of(each, what="reminder") for each in reminders)),
+        escalate_at=0.0 if escalate_after is None else seconds_of(escalate_after, what="escalate_after"),
+        escalate_to=escalate_to,
+    )
+    seconds = None if timeout is None else seconds_of(timeout, what="timeout")
+    fallback = None if default is _REQUIRED else _default(default, asked)
+    if fallback is not None and seconds is None:
+        raise UsageError("A default answer needs a timeout.", safe="nothing was asked.", hint='timeout="8h"')
+    wait = ForPerson(asked, seconds, fallback)
+    identity = (question, tuple(options), codec.seal(show), bytes(asked.form))
+
+    def finish(_prepared: Prepared[WaitSpec], value: Any) -> Answer:
+        return _answer(value, form)
+
+    return waited(_ASK, wait, *identity, finish=finish)  # type: ignore[no-any-return]
+
+
+class ForPerson:
+    """A wait that a person's answer ends, or its timeout."""
+
+    def __init__(self, question: Question, seconds: float | None, fallback: Given | None) -> None:
+        self._question = question
+        self._seconds = seconds
+        self._fallback = fallback
+
+    def open(self, prepared: Prepared[WaitSpec]) -> Opened:
+        """What is asked, and until when."""
+        now = clock.wall_seconds()
+        question = msgspec.structs.replace(
+            self._question,
+            remind_at=tuple(now + seconds for seconds in self._question.remind_at),
+            escalate_at=now + self._question.escalate_at if self._question.escalate_to else 0.0,
+        )
+        due_at = 0.0 if self._seconds is None else now + self._seconds
+        return Opened(reason="human", shown=prepared.shown(), due_at=due_at, question=question)
+
+    def look(self, place: Place) -> Resolution | None:
+        """The answer that came in time; otherwise the default, or the failure, once the time is over."""
+        due_at = place.opened.due_at or float("inf")
+        asked = place.prepared.call.arguments.hex()
+        for mail in place.mail:
+            if mail.kind == "answer" and mail.key == place.mail_key and mail.at < due_at:
+                given = msgspec.json.decode(mail.body, type=Given)
+                if given.asked == asked:
+                    stored = msgspec.structs.replace(given, by=mail.by, at=mail.at)
+                    return Resolution(sealed=_sealed(stored), taken=(mail.mail_id,), by=mail.by)
+        if place.is_due:
+            return self._overdue(place)
+        _remind(place)
+        return None
+
+    def standing(self, place: Place) -> Waiting:
+        """Waiting for this answer; looked at again at the next reminder."""
+        question = place.opened.question or self._question
+        noted = _noted(place)
+        later = [at for at in (*question.remind_at, question.escalate_at) if at and at not in noted]
+        due_at = min([*later, *([place.opened.due_at] if place.opened.due_at else [])], default=0.0)
+        how = "|".join(question.options) or ("JSON" if bytes(question.form) != b"null" else "TEXT")
+        hint = f"perdure answer {place.active.row.name} {how}, then start again"
+        return place.waiting(f"waits for an answer: {question.text}", hint, due_at=due_at)
+
+    def _overdue(self, place: Place) -> Resolution:
+        if self._fallback is not None:
+            given = msgspec.structs.replace(self._fallback, by="timeout", at=place.opened.due_at, is_default=True)
+            return Resolution(sealed=_sealed(given), by="timeout")
+        late = DeadlineExceeded(f"Nobody answered {self._question.text!r} in {self._seconds:g} s.")
+        return Resolution(failure=describe_failure(late), by="timeout")
+
+
+def _remind(place: Place) -> None:
+    """Note, once each and durably, that a reminder or the escalation of an open question is due, and tell."""
+    question, now = place.opened.question, clock.wall_seconds()
+    if question is None:
+        return
+    noted = _noted(place)
+    for at in question.remind_at:
+        if at <= now and at not in noted:
+            _note(place.active, place, Note(about="reminder", text=question.assignee, done=at), question)
+    if question.escalate_to and question.escalate_at <= now and question.escalate_at not in noted:
+        note = Note(about="escalation", text=question.escalate_to, done=question.escalate_at)
+        _note(place.active, place, note, question)
+
+
+def _noted(place: Place) -> set[float]:
+    key = place.prepared.call.key
+    return {note.done for noted, note in place.active.journal.notes if noted == key}
+
+
+def _note(active: Active, place: Place, note: Note, question: Question) -> None:
+    ticket, record = active.submit(Kind.NOTE, place.prepared.call, note)
+    drive(_committed(active, ticket))
+    active.journal.absorb(record)
+    row = active.row
+    events.publish(events.QuestionDue(row.run_id, row.name, note.about, question.text, note.text))
+
+
+def _committed(active: Active, ticket: Any) -> Generator[Commit, Any, None]:
+    yield Commit(active, ticket)
+
+
+def _ask(question: str, options: tuple[str, ...], show: bytes, form: bytes) -> dict[str, Any]:  # type: ignore[empty-body]
+    """The parameters that identify a question."""
+
+
+_ASK = WaitSpec(_ask, name="ask")
+
+
+def _answer(stored: dict[str, Any], form: Any) -> Answer:
+    given = msgspec.convert(stored, _Read)
+    value = given.value
+    if form is not None and not isinstance(form, dict):
+        value = codec.unseal(msgspec.json.encode(given.value), form)
+    return Answer(given.choice, value, given.by, clock.instant(given.at), given.is_default)
+
+
+class _Read(Struct, frozen=True):
+    choice: str = ""
+    value: Any = None
+    by: str = ""
+    at: float = 0.0
+    is_default: bool = False
+
+
+def _sealed(given: Given) -> bytes:
+    return msgspec.json.encode(given)
+
+
+def fitting(question: Question, answer: Any) -> Given:
+    """An answer to this question, checked against its options or its form; `ValueError` says what does not fit."""
+    if question.options:
+        if answer not in question.options:
+            raise ValueError(f"the answer must be one of {', '.join(question.options)}, not {codec.describe(answer)}")
+        return Given(choice=answer)
+    schema = msgspec.json.decode(bytes(question.form))
+    plain = msgspec.to_builtins(answer) if not isinstance(answer, (dict, list, str, int, float, type(None))) else answer
+    if schema is not None:
+        problems = misfits(plain, schema)
+        if problems:
+            raise ValueError("; ".join(problems))
+    elif not isinstance(plain, str):
+        raise ValueError(f"the answer must be a text, not {codec.describe(plain)}")
+    return Given(value=Raw(codec.seal(plain)))
+
+
+def _default(default: Any, question: Question) -> Given:
+    try:
+        return fitting(question, default)
+    except ValueError as error:
+        raise UsageError(
+            f"The default does not fit the question {question.text!r}: {error}.",
+            safe="nothing was asked.",
+            hint="give a default that could also be answered",
+        ) from None
+
+
+def _refuse_misshapen(text: str, options: Sequence[str], form: Any) -> None:
+    """A question that nobody could answer is refused before it is asked."""
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError(f"The question {codec.describe(text)} is empty.", hint='perdure.ask("Send this?", …)')
+    if isinstance(options, str) or not all(isinstance(option, str) and option for option in options):
+        raise UsageError(
+            f"options={options!r} are no texts.", safe="nothing was asked.", hint='options=["send", "discard"]'
+        )
+    if len(options) > _MAX_OPTIONS or len(set(options)) != len(options):
+        raise UsageError(
+            f"options: at most {_MAX_OPTIONS}, each once.", safe="nothing was asked.", hint="use a form for more"
+        )
+    if options and form is not None:
+        raise UsageError(
+            "A question has options or a form, not both.", safe="nothing was asked.", hint="put an enum into the form"
+        )

@@ -1,0 +1,197 @@
+"""Child runs: an agent started inside a run is a run of its own, whose id follows from its parent and its place there.
+
+The wait is recorded before the child is created, and the id is always the same, so that a crash in between creates the
+rest of a fan-out and nothing twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from perdure.engine import lifecycle
+from perdure.engine.drive import drive, drive_async
+from perdure.engine.execute import is_ready
+from perdure.engine.failure import describe_failure
+from perdure.engine.runner import Task, runner_of
+from perdure.engine.wait import Place, Prepared, Resolution, WaitSpec, agent_frame, awaited, opened_wait
+from perdure.errors import StepFailed, UsageError
+from perdure.records import FINISHED, Ended, Opened, RunState, WaitReason, read_body
+from perdure.replay import Fresh, Replayed
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from perdure.engine.active import Active, Waiting
+    from perdure.engine.agent import AgentSpec
+    from perdure.engine.drive import Operation
+    from perdure.engine.session import Session
+    from perdure.records import Record, Run
+
+T = TypeVar("T")
+MAX_DEPTH: Final = 20
+_ID_CHARACTERS: Final = 16
+
+
+class Child(Generic[T]):
+    """A run started by this one: await it, or ask for its result."""
+
+    def __init__(self, prepared: Prepared[WaitSpec], wait: ForChild, record: Record | None) -> None:
+        self.run_id = wait.run_id
+        self._prepared = prepared
+        self._wait = wait
+        self._record = record
+        self._outcome: list[Any] = []
+
+    def result(self) -> T:
+        """What the child returned; raises what it raised. In a sync agent."""
+        return drive(self._flow())  # type: ignore[no-any-return]
+
+    def status(self) -> str:
+        """The child's state, with its reason where it waits."""
+        return lifecycle.described_state(self._prepared.active.store, self.run_id)
+
+    def cancel(self) -> None:
+        """Ask the child to end at its next step."""
+        lifecycle.cancel_child(self._prepared.active.store, self.run_id, by=self._prepared.active.row.name)
+        self._wait.session.deliver_mail()
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return drive_async(self._flow()).__await__()
+
+    def _flow(self) -> Generator[Operation, Any, Any]:
+        if self._outcome:
+            return self._outcome[0]
+        prepared = self._prepared
+        if isinstance(prepared.decision, Replayed):
+            done = prepared.decision.done
+        elif self._record is None:
+            raise TypeError(prepared.decision)
+        else:
+            done = yield from awaited(prepared, self._wait, self._record)
+        value = prepared.recorded(done)
+        self._outcome.append(value)
+        return value
+
+
+def start_child(opened: Session, spec: AgentSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Child[Any]:
+    """Accept a child run at this place of the run, and let it move."""
+    frame = agent_frame("start")
+    prepared = Prepared(spec.as_child, frame, args, kwargs)
+    active = prepared.active
+    wait = ForChild(opened, spec, prepared)
+    if isinstance(prepared.decision, Replayed):
+        return Child(prepared, wait, None)
+    wait.refuse_cycle()
+    anew = isinstance(prepared.decision, Fresh) and prepared.decision.forgiven > 0
+    record = drive(opened_wait(prepared, wait))
+    active.read(wait.create)
+    wait.move(anew=anew)
+    return Child(prepared, wait, record)
+
+
+class ForChild:
+    """A wait that the outcome of a child ends."""
+
+    def __init__(self, session: Session, spec: AgentSpec, prepared: Prepared[WaitSpec]) -> None:
+        self.session = session
+        self.spec = spec
+        self.prepared = prepared
+        self.run_id = child_id(prepared.active.row.run_id, prepared.call.key)
+
+    def open(self, prepared: Prepared[WaitSpec]) -> Opened:
+        """The child's id."""
+        return Opened(reason="child", shown=prepared.shown(), child=self.run_id)
+
+    def look(self, place: Place) -> Resolution | None:
+        """The child's outcome, once there is one."""
+        active = place.active
+        run = self._newest(active)
+        if run is None:
+            active.read(self.create)
+            return None
+        if run.state == RunState.COMPLETED:
+            ended = _ending(active, run)
+            sealed = active.load_value(ended.value, ended.blob)
+            return Resolution(sealed=sealed, by=run.name)
+        if run.state == RunState.FAILED:
+            return Resolution(failure=_ending(active, run).failure, by=run.name)
+        if run.state == RunState.CANCELLED:
+            gone = StepFailed(f"The child run {run.name} ({self.spec.name}) was cancelled.")
+            return Resolution(failure=describe_failure(gone), by=run.name)
+        self.move()
+        return None
+
+    def standing(self, place: Place) -> Waiting:
+        """Waiting for this child, which may wait itself."""
+        run = self._newest(place.active)
+        name = run.name if run is not None else self.run_id
+        waits = run is not None and run.state == RunState.WAITING
+        why = f", which waits ({run.reason})" if waits and run is not None else ""
+        hint = f"perdure show {name}"
+        return place.waiting(f"waits for its child run {name} ({self.spec.name}){why}", hint, is_busy=not waits)
+
+    def create(self) -> Run:
+        """Accept the child, unless that was done before."""
+        prepared = self.prepared
+        run, first = lifecycle.drafted(
+            self.spec,
+            prepared.arguments,
+            durability=prepared.active.row.durability,
+            run_id=self.run_id,
+            tags=prepared.active.row.tags,
+            lineage=self._lineage(),
+        )
+        return self.session.store.create_run(run, first)
+
+    def move(self, *, anew: bool = False) -> None:
+        """Let the child run here, unless it runs, or waits, already; `anew` after a failure its parent was told of."""
+        run = self._newest(self.prepared.active)
+        if run is None or run.state in FINISHED or self.session.is_running(run):
+            return
+        needs_person = run.reason in (WaitReason.PARKED, WaitReason.IN_DOUBT) and not is_ready(self.session, run.run_id)
+        if needs_person or (run.state == RunState.FAILED and not anew):
+            return
+        parent = self.prepared.active.row.run_id
+        runner_of(self.session).ensure(Task(self.spec, run.run_id, depth=len(self._lineage()), parent=parent))
+
+    def refuse_cycle(self) -> None:
+        """A child that is the same call as one of its ancestors would start itself for ever."""
+        lineage = self._lineage()
+        call = _call_of(self.spec.name, self.prepared.call.arguments)
+        ancestors = [entry.partition(" ")[2] for entry in lineage]
+        if call in ancestors or len(lineage) > MAX_DEPTH:
+            why = "is the same call as one of the runs that started it" if call in ancestors else "is too deep"
+            raise UsageError(
+                f"{self.prepared.shown()}: this child {why} ({len(lineage)} levels).",
+                safe="it was not started.",
+                hint="pass other arguments from level to level, or call the agent itself instead of starting it",
+            )
+
+    def _lineage(self) -> tuple[str, ...]:
+        active = self.prepared.active
+        row = active.row
+        return (*active.journal.started().lineage, f"{row.run_id} {_call_of(row.agent, row.arguments)}")
+
+    def _newest(self, active: Active) -> Run | None:
+        """The child, or the run that goes on in its place."""
+        run = active.read(active.store.read_run, self.run_id)
+        while run is not None and (following := lifecycle.continuation(run)):
+            run = active.read(active.store.read_run, following)
+        return run
+
+
+def child_id(parent_id: str, key: str) -> str:
+    """The id of the child started at this place of its parent."""
+    digest = hashlib.sha256(f"{parent_id}\n{key}".encode()).hexdigest()[:_ID_CHARACTERS]
+    root = parent_id.partition("/")[0]
+    return f"{root}/{digest}"
+
+
+def _call_of(agent: str, arguments: bytes) -> str:
+    return f"{agent} {arguments.hex()}"
+
+
+def _ending(active: Active, run: Run) -> Ended:
+    ended: Ended = read_body(active.read(active.store.load_journal, run.run_id)[-1])
+    return ended

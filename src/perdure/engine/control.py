@@ -1,0 +1,299 @@
+"""What somebody outside a run can ask of it, and what its own code can say of itself beyond its steps.
+
+Nobody but the holder extends a journal: every word from outside goes to the run's mailbox, and is told at once whether
+it can count. A run that nobody holds is ended right here when it is cancelled.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
+
+from perdure import clock, codec, events
+from perdure.engine import lifecycle
+from perdure.engine.ask import fitting
+from perdure.engine.drive import drive
+from perdure.engine.excepthook import install as install_excepthook
+from perdure.engine.session import Session, session
+from perdure.engine.signals import checked_signal
+from perdure.engine.wait import agent_frame, mail_key
+from perdure.errors import AnswerRefused, NotInRun, RunHeld, RunRestarted, UnknownRun, UsageError
+from perdure.policy import Duration, seconds_of
+from perdure.records import FINISHED, Kind, Mail, Note, Opened, Question, Record, Run, RunState, WaitReason, read_body
+from perdure.replay import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from perdure.engine.agent import AgentSpec
+
+_TAG_CHARACTERS: Final = 200
+_MAX_TAGS: Final = 50
+
+known_agents: Final[dict[str, AgentSpec]] = {}
+"""The agents this process has defined, by name."""
+
+
+class OpenQuestion(msgspec.Struct, frozen=True):
+    """A question that a person has not answered yet."""
+
+    run: Run
+    wait: Record
+    opened: Opened
+
+    @property
+    def question(self) -> Question:
+        """What is asked."""
+        if self.opened.question is None:
+            raise TypeError(self.opened)
+        return self.opened.question
+
+
+def _open() -> Session:
+    """The store that the settings name; from here on errors of ours are explained in this program."""
+    install_excepthook()
+    return session()
+
+
+def cancel(run: str, *, by: str = "") -> None:
+    """Ask a run to end: at its next step where it is held, at once where nobody holds it. Its children are told."""
+    opened = _open()
+    found = find(opened, run)
+    if found.state in FINISHED:
+        raise UsageError(
+            f"Run {found.name} is {found.state} already.",
+            safe="nothing was changed.",
+            hint=f"perdure show {found.name}",
+        )
+    _post(opened, found, "cancel", by=by)
+    opened.deliver_mail()
+    _end_if_free(opened, found)
+
+
+def pause(run: str, *, by: str = "") -> None:
+    """Ask a run to stop at its next step and to stay so until somebody says `unpause`."""
+    opened = _open()
+    found = _unfinished(opened, run)
+    _post(opened, found, "pause", by=by)
+    opened.deliver_mail()
+
+
+def unpause(run: str, *, by: str = "") -> None:
+    """Let a paused run go on: whoever executes it next, or the process that waits for it."""
+    opened = _open()
+    _post(opened, _unfinished(opened, run), "unpause", by=by)
+
+
+def signal(run: str, name: str, payload: Any = None, *, by: str = "") -> None:
+    """Send a named message to a run: kept until it waits for it, delivered once, in the order of sending."""
+    opened = _open()
+    found = _unfinished(opened, run)
+    checked_signal(name)
+    spec = known_agents.get(found.agent)
+    if spec is not None and spec.signals is not None and name not in spec.signals:
+        raise UsageError(
+            f"Run {found.name} ({found.agent}) knows no signal {name!r}.",
+            safe="nothing was sent.",
+            hint=f"its signals are {', '.join(spec.signals) or 'none'}",
+        )
+    body = msgspec.json.encode({"payload": msgspec.Raw(codec.seal(payload, what="payload"))}).decode()
+    _post(opened, found, "signal", key=name, body=body, by=by)
+    opened.deliver_mail()
+
+
+def answer(run: str, answer: Any, *, question: str | int | None = None, by: str = "") -> None:
+    """Answer the open question of a run; raises `AnswerRefused` where it does not fit, comes second, or too late.
+
+    `question` picks one of several: its number as `perdure inbox` shows it, or a part of its text.
+    """
+    opened = _open()
+    found = find(opened, run)
+    if found.state in FINISHED or found.state == RunState.FAILED:
+        _refuse(opened, found, "", answer, f"Run {found.name} is {found.state}: it no longer asks.", by=by)
+    asked = _pick(found, open_questions(opened, found), question)
+    try:
+        given = fitting(asked.question, answer)
+    except ValueError as error:
+        raise AnswerRefused(
+            f"The answer to {asked.question.text!r} does not fit: {error}.",
+            safe=f"nothing was recorded; run {found.name} still waits.",
+            hint=f"perdure show {found.name} tells what is asked",
+        ) from None
+    key = mail_key(asked.wait)
+    now = clock.wall_seconds()
+    if 0 < asked.opened.due_at <= now:
+        _refuse(opened, found, key, answer, f"The question {asked.question.text!r} has expired.", by=by)
+    body = msgspec.json.encode(msgspec.structs.replace(given, asked=asked.wait.arguments.hex())).decode()
+    posted = _post(opened, found, "answer", key=key, body=body, by=by, once=True)
+    if posted.kind == "refused":
+        raise AnswerRefused(
+            f"The question {asked.question.text!r} of run {found.name} has been answered before.",
+            safe="the first answer counts; this one is kept beside it.",
+            hint=f"perdure show {found.name}",
+        )
+    opened.deliver_mail()
+
+
+def open_questions(opened: Session, run: Run) -> list[OpenQuestion]:
+    """The questions of a run that a person can answer now, oldest first."""
+    journal = Journal(opened.store.load_journal(run.run_id))
+    waits = [entry.wait for entry in journal.entries.values() if entry.wait is not None and entry.completion is None]
+    found = [OpenQuestion(run, wait, read_body(wait)) for wait in waits]
+    return [question for question in found if question.opened.question is not None]
+
+
+def inbox(opened: Session, *, limit: int = 1000) -> list[OpenQuestion]:
+    """Every question that waits for a person, oldest first."""
+    return [
+        question
+        for run in opened.store.list_waiting(WaitReason.HUMAN, limit=limit)
+        for question in open_questions(opened, run)
+    ]
+
+
+def restart_with(*args: Any, **kwargs: Any) -> NoReturn:
+    """End this run and go on as a new one with these arguments: for agents that never end.
+
+    The old journal is kept for history and not replayed any more. Whoever waits for the run gets the new one's result.
+    """
+    frame = agent_frame("restart_with")
+    if frame.caller is not None or frame.scope.parent is not None:
+        raise UsageError(
+            "perdure.restart_with was called beside or below the agent that the run is of.",
+            safe="nothing was changed.",
+            hint="return to the outermost agent and call it there",
+        )
+    raise RunRestarted(args, kwargs)
+
+
+def progress(done: float, total: float = 0, text: str = "") -> None:
+    """Note durably how far the agent is, for whoever looks: `perdure.progress(47, 50, "transform")`."""
+    frame = agent_frame("progress")
+    active = frame.active
+    if active is None:
+        raise NotInRun("perdure.progress was called outside a run.", hint="call it in an agent")
+    for name, number in (("done", done), ("total", total)):
+        if not isinstance(number, (int, float)) or isinstance(number, bool) or not 0 <= number < float("inf"):
+            raise UsageError(f"progress: {name}={number!r} is no amount.", hint='perdure.progress(47, 50, "transform")')
+    if active.signal is not None:
+        raise active.signal
+    note = Note(about="progress", text=str(text), done=done, total=total)
+    if active.is_replaying() or active.noted == note:
+        return
+    active.noted = note
+    ticket, _ = active.submit(Kind.NOTE, None, note, power=False)
+    active.writer.wait(ticket)
+    if events.is_wanted(events.Progressed):
+        events.publish(events.Progressed(active.row.run_id, active.row.name, done, total, str(text)))
+
+
+def written_tags(tags: Mapping[str, str] | None) -> str:
+    """Tags as kept in a run's row; raises where they are none."""
+    if not tags:
+        return ""
+    fine = len(tags) <= _MAX_TAGS and all(
+        isinstance(part, str) and part and len(part) <= _TAG_CHARACTERS and part.isprintable()
+        for pair in tags.items()
+        for part in pair
+    )
+    if not fine:
+        raise UsageError(
+            f"tags={tags!r} are not usable.",
+            safe="nothing was started.",
+            hint=f"at most {_MAX_TAGS} short printable texts by name: {{'team': 'billing'}}",
+        )
+    return msgspec.json.encode(dict(sorted(tags.items()))).decode()
+
+
+def deadline_of(deadline: Duration | None) -> float:
+    """A deadline in seconds; 0 for none."""
+    seconds = 0.0 if deadline is None else seconds_of(deadline, what="deadline")
+    if deadline is not None and not seconds:
+        raise UsageError("deadline=0 leaves no time.", safe="nothing was started.", hint='deadline="2h"')
+    return seconds
+
+
+def find(opened: Session, run: str) -> Run:
+    """A run by its id or its name."""
+    found = opened.store.read_run(run)
+    for named in () if found is not None else opened.store.list_runs(name=run, limit=1):
+        found = named
+    if found is None:
+        raise UnknownRun(f"There is no run {run!r} in {opened.store.location}.", hint="perdure show lists the runs")
+    while following := lifecycle.continuation(found):
+        found = lifecycle.known_run(opened.store, following)
+    return found
+
+
+def _unfinished(opened: Session, run: str) -> Run:
+    found = find(opened, run)
+    if found.state in FINISHED:
+        raise UsageError(
+            f"Run {found.name} is {found.state}: it hears nothing any more.",
+            safe="nothing was sent.",
+            hint=f"perdure show {found.name}",
+        )
+    return found
+
+
+def _pick(run: Run, questions: list[OpenQuestion], wanted: str | int | None) -> OpenQuestion:
+    if isinstance(wanted, int) and 1 <= wanted <= len(questions):
+        return questions[wanted - 1]
+    fitting_ones = questions
+    if wanted is not None:
+        fitting_ones = [question for question in questions if str(wanted) in question.question.text]
+    if len(fitting_ones) == 1:
+        return fitting_ones[0]
+    listed = "; ".join(f"{number}: {asked.question.text}" for number, asked in enumerate(questions, 1))
+    raise AnswerRefused(
+        f"Run {run.name} has {len(fitting_ones)} open questions{' like that' if wanted is not None else ''}.",
+        safe="nothing was recorded.",
+        hint=f"pick one by its number: {listed}" if questions else f"perdure show {run.name} tells how it stands",
+    )
+
+
+def _refuse(opened: Session, run: Run, key: str, answer: Any, why: str, *, by: str) -> NoReturn:
+    """Keep an answer that comes too late, and say so."""
+    body = msgspec.json.encode({"value": codec.describe(answer)}).decode()
+    _post(opened, run, "refused", key=key, body=body, by=by)
+    raise AnswerRefused(why, safe="the answer is kept, and not used.", hint=f"perdure show {run.name}")
+
+
+def _post(
+    opened: Session, run: Run, kind: Any, *, key: str = "", body: str = "{}", by: str = "", once: bool = False
+) -> Mail:
+    mail = Mail(0, run.run_id, kind, key, body, by or _me(), clock.wall_seconds())
+    return opened.store.post(mail, once=once)
+
+
+def _me() -> str:
+    """Who speaks, as far as the system knows."""
+    try:
+        return f"{getpass.getuser()}@{clock.host_name()}"
+    except (OSError, KeyError):
+        return f"pid {os.getpid()} on {clock.host_name()}"
+
+
+def _end_if_free(opened: Session, run: Run) -> None:
+    """End a cancelled run that nobody holds; one that somebody took meanwhile hears of it there."""
+    if opened.is_running(run):
+        return
+    try:
+        held = opened.claim(run.run_id, pardon=True)
+    except RunHeld:
+        return
+    if held.state in FINISHED:
+        opened.release(run.run_id)
+        return
+    active = lifecycle.load(opened, held)
+    children = [read_body(wait).child for wait in lifecycle.open_children(active.journal)]
+    try:
+        drive(lifecycle.end_cancelled(active))
+    finally:
+        opened.release(run.run_id)
+    for child in filter(None, map(opened.store.read_run, children)):
+        if child.state not in FINISHED:
+            _end_if_free(opened, child)

@@ -1,0 +1,143 @@
+"""One execution of a held run, sync or async: replay, go on, settle the outcome; and again until it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+from perdure import clock
+from perdure.engine import lifecycle
+from perdure.engine.drive import drive, drive_async
+from perdure.engine.lifecycle import Finished
+from perdure.engine.scope import ROOT, Frame, Scope, adopt_loop, enter_frame, leave_frame
+from perdure.errors import RunHeld, RunRestarted, RunWaits
+from perdure.records import FINISHED, RunState, WaitReason
+
+if TYPE_CHECKING:
+    from perdure.engine.active import Active
+    from perdure.engine.agent import AgentSpec
+    from perdure.engine.session import Session
+    from perdure.records import Run
+
+LOOK_SECONDS: Final = 0.2
+"""How often somebody who waits for a run that left memory looks whether it can go on."""
+
+_PATIENT: Final = frozenset({WaitReason.TIME, WaitReason.CHILD})
+"""What a caller of `perdure.run` waits for by itself; for a person or a signal it is told to come back."""
+
+
+def to_end(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
+    """Execute a run, and again whenever a time or a child it waited for has come, until it has an outcome."""
+    run_id = active.row.run_id
+    while True:
+        try:
+            return execute(opened, spec, active)
+        except RunRestarted as restarted:
+            run_id = restarted.next_id
+        except RunWaits as waits:
+            if waits.reason not in _PATIENT:
+                raise
+            while not is_ready(opened, run_id):
+                clock.sleep(LOOK_SECONDS)
+        active = _reopened(opened, spec, run_id)
+
+
+async def to_end_async(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
+    """The same for async agents."""
+    run_id = active.row.run_id
+    while True:
+        try:
+            return await execute_async(opened, spec, active)
+        except RunRestarted as restarted:
+            run_id = restarted.next_id
+        except RunWaits as waits:
+            if waits.reason not in _PATIENT:
+                raise
+            while not is_ready(opened, run_id):  # noqa: ASYNC110 - other processes are watched
+                await asyncio.sleep(LOOK_SECONDS)
+        active = _reopened(opened, spec, run_id)
+
+
+def is_ready(opened: Session, run_id: str) -> bool:
+    """Whether a run that left memory can go on, or was ended by somebody else."""
+    run = opened.store.read_run(run_id)
+    if run is None or run.state in FINISHED or run.state == RunState.FAILED:
+        return True
+    if run.state != RunState.WAITING:
+        return not opened.is_running(run)
+    return 0 < run.wake_at <= clock.wall_seconds() or _has_unheard(opened, run)
+
+
+def _has_unheard(opened: Session, run: Run) -> bool:
+    mails = opened.store.read_mail(run.run_id)
+    return any(mail.mail_id > run.heard and not mail.taken and mail.kind != "refused" for mail in mails)
+
+
+def _reopened(opened: Session, spec: AgentSpec, run_id: str) -> Active | Finished:
+    """Hold the run again; where another process was quicker, wait for what becomes of it there."""
+    while True:
+        run = opened.store.read_run(run_id)
+        if run is None:
+            raise lifecycle.vanished(run_id)
+        try:
+            return lifecycle.open_run(opened, spec, run, quietly=True)
+        except RunHeld:
+            clock.sleep(LOOK_SECONDS)
+
+
+def execute(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
+    """Replay and continue the agent, settle the outcome; for sync agents."""
+    if isinstance(active, Finished):
+        return active.value
+    token = enter_frame(Frame(active, Scope(ROOT), blocking=True))
+    try:
+        bound = lifecycle.recorded_arguments(active, spec)
+        value = spec.function(*bound.args, **bound.kwargs)
+    except BaseException as error:
+        leave_frame(token)
+        outcome = drive(lifecycle.settled(active, lifecycle.outcome(active, spec, error)))
+        if outcome is error:
+            raise
+        raise outcome from None
+    else:
+        leave_frame(token)
+        return drive(lifecycle.settled(active, lifecycle.complete(active, spec, value)))
+    finally:
+        opened.release(active.row.run_id)
+
+
+def _interrupt(active: Active, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any] | None) -> None:
+    """Cancel what the agent awaits, once: whoever asked for its end has waited long enough."""
+    if task is not None and not active.was_interrupted:
+        active.was_interrupted = True
+        loop.call_soon_threadsafe(task.cancel)
+
+
+async def execute_async(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
+    """Replay and continue the agent, settle the outcome; for async agents."""
+    if isinstance(active, Finished):
+        return active.value
+    loop = asyncio.get_running_loop()
+    adopt_loop(loop)
+    task = asyncio.current_task()
+    token = enter_frame(Frame(active, Scope(ROOT)))
+    try:
+        bound = lifecycle.recorded_arguments(active, spec)
+        active.interrupt = functools.partial(_interrupt, active, loop, task)
+        value = await spec.function(*bound.args, **bound.kwargs)
+    except BaseException as error:
+        active.interrupt = None
+        if active.was_interrupted and task is not None:
+            task.uncancel()
+        leave_frame(token)
+        outcome = await drive_async(lifecycle.settled(active, lifecycle.outcome(active, spec, error)))
+        if outcome is error:
+            raise
+        raise outcome from None
+    else:
+        active.interrupt = None
+        leave_frame(token)
+        return await drive_async(lifecycle.settled(active, lifecycle.complete(active, spec, value)))
+    finally:
+        opened.release(active.row.run_id)

@@ -1,0 +1,222 @@
+"""Executes the items of a map: one after another in place, or several at once in threads or tasks.
+
+A lane is no strand of the agent: no key depends on which lane an item is executed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+from perdure.engine.drive import Operation, drive, drive_async
+from perdure.engine.mapping.source import Item
+from perdure.engine.scope import Frame, Scope, enter_frame
+from perdure.errors import Signal
+
+Perform = Callable[[Item, Frame], Generator[Operation, Any, Any]]
+"""The flow of one item, in the frame of the lane that executes it."""
+
+Ended = tuple[Item, Any, BaseException | None]
+"""An item, what its flow returned, and what it raised if it did."""
+
+
+class Lanes(Protocol):
+    """Where items are executed."""
+
+    busy: int
+    """How many items have been started and not been handed back."""
+
+    def start(self, item: Item) -> None:
+        """Have this item executed; no more than there are lanes."""
+
+    def next(self, seconds: float) -> Operation:
+        """An operation that gives the next item that ended, or None after so many seconds."""
+
+    def close(self) -> Operation:
+        """An operation that ends the lanes, each after the item it executes."""
+
+
+class Inline:
+    """One item at a time, in the thread or task of the map itself; `start` only remembers it."""
+
+    def __init__(self, perform: Perform, frame: Frame) -> None:
+        self._perform = perform
+        self._frame = frame
+        self._item: Item | None = None
+        self.busy = 0
+
+    def start(self, item: Item) -> None:
+        self._item = item
+        self.busy = 1
+
+    def next(self, seconds: float) -> Operation:
+        del seconds
+        return self
+
+    def now(self) -> Ended | None:
+        item, self._item, self.busy = self._item, None, 0
+        return None if item is None else (item, drive(self._perform(item, self._frame)), None)
+
+    async def later(self) -> Ended | None:
+        item, self._item, self.busy = self._item, None, 0
+        return None if item is None else (item, await drive_async(self._perform(item, self._frame)), None)
+
+    def close(self) -> Operation:
+        self._item, self.busy = None, 0
+        return self
+
+
+class Threads:
+    """Several items at once, each in a thread."""
+
+    def __init__(self, perform: Perform, frame: Frame, *, count: int) -> None:
+        self._perform = perform
+        self._frame = frame
+        self._count = count
+        self._items: SimpleQueue[Item | None] = SimpleQueue()
+        self._ended: SimpleQueue[Ended] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self.busy = 0
+
+    def start(self, item: Item) -> None:
+        self.busy += 1
+        if len(self._threads) < min(self.busy, self._count):
+            thread = threading.Thread(target=self._serve, args=(_lane(self._frame),), daemon=True)
+            self._threads.append(thread)
+            contextvars.Context().run(thread.start)  # a thread of the agent's would be a strand of the run
+        self._items.put(item)
+
+    def next(self, seconds: float) -> Operation:
+        return _Blocking(lambda: self._next(seconds))
+
+    def close(self) -> Operation:
+        return _Blocking(self._close)
+
+    def _next(self, seconds: float) -> Ended | None:
+        try:
+            ended = self._ended.get(timeout=seconds)
+        except Empty:
+            return None
+        self.busy -= 1
+        return ended
+
+    def _close(self) -> None:
+        for _ in self._threads:
+            self._items.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self, frame: Frame) -> None:
+        enter_frame(frame)
+        while (item := self._items.get()) is not None:
+            try:
+                with _moving(frame):
+                    outcome = drive(self._perform(item, frame))
+                self._ended.put((item, outcome, None))
+            except BaseException as error:  # noqa: BLE001 - raised again by the map
+                self._ended.put((item, None, error))
+
+
+class Tasks:
+    """Several items at once, each in a task of the running event loop."""
+
+    def __init__(self, perform: Perform, frame: Frame, *, count: int) -> None:
+        self._perform = perform
+        self._frame = frame
+        self._count = count
+        self._items: asyncio.Queue[Item] = asyncio.Queue()
+        self._ended: asyncio.Queue[Ended] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.busy = 0
+
+    def start(self, item: Item) -> None:
+        self.busy += 1
+        if len(self._tasks) < min(self.busy, self._count):
+            frame = _lane(self._frame)
+            context = contextvars.copy_context()
+            context.run(enter_frame, frame)
+            loop = asyncio.get_running_loop()
+            # A task made in the frame of the agent would be a strand of the run.
+            serve = contextvars.Context().run(loop.create_task, self._serve(frame), context=context)
+            self._tasks.append(serve)
+        self._items.put_nowait(item)
+
+    def next(self, seconds: float) -> Operation:
+        return _Awaiting(lambda: self._next(seconds))
+
+    def close(self) -> Operation:
+        return _Awaiting(self._close)
+
+    async def _next(self, seconds: float) -> Ended | None:
+        try:
+            async with asyncio.timeout(seconds):
+                ended = await self._ended.get()
+        except TimeoutError:
+            return None
+        self.busy -= 1
+        return ended
+
+    async def _close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, frame: Frame) -> None:
+        while True:
+            item = await self._items.get()
+            try:
+                with _moving(frame):
+                    outcome = await drive_async(self._perform(item, frame))
+                self._ended.put_nowait((item, outcome, None))
+            except (Exception, Signal) as error:  # noqa: BLE001 - raised again by the map
+                self._ended.put_nowait((item, None, error))
+
+
+class _Blocking:
+    """An operation that only a thread can wait for."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self._act = act
+
+    def now(self) -> Any:
+        return self._act()
+
+    async def later(self) -> Any:
+        return self._act()
+
+
+class _Awaiting:
+    """An operation that only a task can wait for."""
+
+    def __init__(self, act: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._act = act
+
+    def now(self) -> Any:
+        raise AssertionError(self._act)
+
+    async def later(self) -> Any:
+        return await self._act()
+
+
+def _lane(frame: Frame) -> Frame:
+    """The frame of a lane: it waits and moves on its own, and its caller goes on only when it does."""
+    scope = Scope(f"{frame.scope.path}[]", parent=frame.scope.strand)
+    return Frame(frame.active, scope, caller=frame)
+
+
+@contextlib.contextmanager
+def _moving(frame: Frame) -> Generator[None, None, None]:
+    """Let the run know that something moves here, so that it does not stop under an effect that is about to begin."""
+    active = frame.active
+    if active is not None:
+        active.begin_strand(frame.scope)
+    try:
+        yield
+    finally:
+        if active is not None:
+            active.end_strand(frame.scope)

@@ -1,0 +1,179 @@
+"""Runs that this process executes beside its caller: each in a thread while it moves, in none while it waits.
+
+A run that leaves memory is remembered by its id alone. One thread looks at the store for those whose time has come or
+that have mail, and starts them again. Children of runs take turns, level by level, so that a run that waits for its
+children never keeps them from running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import weakref
+from collections import defaultdict
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final
+
+from perdure import clock
+from perdure.engine import lifecycle
+from perdure.engine.execute import LOOK_SECONDS, execute, execute_async
+from perdure.errors import PerdureError, RunHeld, RunRestarted, RunWaits
+from perdure.records import FINISHED, RunState
+
+if TYPE_CHECKING:
+    from perdure.engine.active import Active
+    from perdure.engine.agent import AgentSpec
+    from perdure.engine.lifecycle import Finished
+    from perdure.engine.session import Session
+
+AT_ONCE: Final = 32
+"""How many children of one level, or woken runs, this process executes at a time."""
+
+_STRAY_LOOKS: Final = 10
+"""Every so many looks the waiter also looks for runs that another process ended."""
+
+
+class Task:
+    """A run that somebody in this process wants to see ended."""
+
+    def __init__(self, spec: AgentSpec, run_id: str, *, depth: int = 0, parent: str = "") -> None:
+        self.spec = spec
+        self.run_id = run_id
+        self.depth = depth
+        self.parent = parent
+        self.future: Future[Any] = Future()
+        self.is_moving = False
+
+
+_runners: Final[weakref.WeakKeyDictionary[Session, Runner]] = weakref.WeakKeyDictionary()
+_making: Final = threading.Lock()
+
+
+def runner_of(opened: Session) -> Runner:
+    """The one runner of a session."""
+    with _making:
+        if opened not in _runners:
+            _runners[opened] = Runner(opened)
+        return _runners[opened]
+
+
+class Runner:
+    """The runs of one session that have threads of their own, and those that wait for one."""
+
+    def __init__(self, opened: Session) -> None:
+        self._session = weakref.proxy(opened)
+        self._lock = threading.Lock()
+        self._tasks: dict[str, Task] = {}
+        self._turns: defaultdict[int, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(AT_ONCE))
+        self._waiter: threading.Thread | None = None
+
+    def begin(self, task: Task, active: Active | Finished) -> None:
+        """Execute a run that this process holds, in a thread of its own."""
+        with self._lock:
+            self._tasks[task.run_id] = task
+            task.is_moving = True
+        self._start(task, active)
+
+    def ensure(self, task: Task) -> Task:
+        """See to it that the run moves: here, unless it is known here already."""
+        with self._lock:
+            known = self._tasks.get(task.run_id)
+            if known is not None:
+                return known
+            self._tasks[task.run_id] = task
+            task.is_moving = True
+        self._start(task, None)
+        return task
+
+    def _start(self, task: Task, active: Active | Finished | None) -> None:
+        thread = threading.Thread(target=self._work, args=(task, active), name=f"perdure-{task.run_id}")
+        contextvars.Context().run(thread.start)
+
+    def _work(self, task: Task, active: Active | Finished | None) -> None:
+        turn = self._turns[task.depth] if active is None else None
+        if turn is not None:
+            turn.acquire()
+        try:
+            self._move(task, active)
+        finally:
+            if turn is not None:
+                turn.release()
+            if task.parent:
+                self._session.ring(task.parent)
+
+    def _move(self, task: Task, active: Active | Finished | None) -> None:
+        """Execute until the run ends or leaves memory."""
+        while True:
+            try:
+                value = self._execute(task, active)
+            except RunRestarted as restarted:
+                self._follow(task, restarted.next_id)
+                active = None
+            except (RunWaits, RunHeld):
+                self._wait(task)
+                return
+            except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
+                self._forget(task)
+                task.future.set_exception(error)
+                return
+            else:
+                self._forget(task)
+                task.future.set_result(value)
+                return
+
+    def _execute(self, task: Task, active: Active | Finished | None) -> Any:
+        spec = task.spec
+        if active is None:
+            run = self._session.store.read_run(task.run_id)
+            if run is None:
+                raise lifecycle.vanished(task.run_id)
+            active = lifecycle.open_run(self._session, spec, run, quietly=True)
+        if spec.signature.is_async:
+            return asyncio.run(execute_async(self._session, spec, active))
+        return execute(self._session, spec, active)
+
+    def _follow(self, task: Task, run_id: str) -> None:
+        with self._lock:
+            self._tasks.pop(task.run_id, None)
+            task.run_id = run_id
+            self._tasks[run_id] = task
+
+    def _forget(self, task: Task) -> None:
+        with self._lock:
+            self._tasks.pop(task.run_id, None)
+
+    def _wait(self, task: Task) -> None:
+        with self._lock:
+            task.is_moving = False
+            if self._waiter is None or not self._waiter.is_alive():
+                self._waiter = threading.Thread(target=self._wake_when_due, name="perdure-waker", daemon=True)
+                contextvars.Context().run(self._waiter.start)
+
+    def _wake_when_due(self) -> None:
+        looks = 0
+        while not self._session.has_ended(LOOK_SECONDS):
+            looks += 1
+            waiting = [task for task in list(self._tasks.values()) if not task.is_moving]
+            if not waiting:
+                continue
+            try:
+                ready = self._ready(waiting, thoroughly=looks % _STRAY_LOOKS == 0)
+            except PerdureError:  # a store that fails here fails the runs at their own next write
+                continue
+            for task in ready:
+                task.is_moving = True
+                self._start(task, None)
+
+    def _ready(self, waiting: list[Task], *, thoroughly: bool) -> list[Task]:
+        """Those that are due; now and then also those that somebody else moved or ended."""
+        store = self._session.store
+        due = {run.run_id for run in store.list_due(now=clock.wall_seconds(), limit=10_000)}
+        ready = [task for task in waiting if task.run_id in due]
+        for task in waiting if thoroughly else ():
+            run = store.read_run(task.run_id)
+            over = run is None or run.state in FINISHED or run.state == RunState.FAILED
+            idle = run is not None and run.state in (RunState.QUEUED, RunState.RUNNING)
+            if task.run_id not in due and (over or (idle and run is not None and not self._session.is_running(run))):
+                ready.append(task)
+        return ready
