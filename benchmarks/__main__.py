@@ -14,7 +14,7 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks import concurrent, conversation, importing, memory, resume, sequential
+from benchmarks import concurrent, conversation, importing, mapping, memory, resume, sequential
 from benchmarks.laboratory import Laboratory, say
 from benchmarks.report import Row, as_json, table
 
@@ -25,6 +25,7 @@ BENCHMARKS = {
     "resume": resume,
     "importing": importing,
     "memory": memory,
+    "mapping": mapping,
 }
 PACKAGES = ("perdure", "dbos", "langgraph", "langgraph-checkpoint-sqlite")
 SYNC_PROBES = 100

@@ -187,6 +187,47 @@ def memory(*, directory: Path, first_step: int, last_step: int) -> dict[str, flo
     return {"at_rest": at_rest, "per_1000": (held[1] - held[0]) / (last_step - first_step) * 1000}
 
 
+@perdure.agent
+def mapping(items: int, batch: int) -> int:
+    """Map the same step over that many items."""
+    return len(perdure.map(search_flights, range(items), batch=batch))
+
+
+@perdure.agent
+async def mapping_async(items: int, batch: int) -> int:
+    """Map the same async step over that many items."""
+    return len(await perdure.map(search_flights_async, range(items), batch=batch))
+
+
+def mapped(*, directory: Path, steps: int, warm_up: int, batch: int, is_async: bool = False) -> dict[str, float]:
+    """Time one map, from the call to the recorded end of its run."""
+    agent = mapping_async if is_async else mapping
+    use_store(directory)
+    perdure.run(sequence, 1 + warm_up)
+    stopwatch = Stopwatch()
+    assert perdure.run(agent, steps, batch) == steps
+    return stopwatch.rates(steps)
+
+
+def mapped_memory(*, directory: Path, first_item: int, last_item: int, batch: int) -> dict[str, float]:
+    """Report what a map holds more at a late item than at an early one."""
+    held: list[int] = []
+
+    @perdure.step
+    def search(index: int) -> str:
+        if index + 1 in {first_item, last_item}:
+            held.append(resident_bytes())
+        return RESULT
+
+    @perdure.agent
+    def wander() -> int:
+        return sum(1 for _ in perdure.map(search, iter(range(last_item)), batch=batch))
+
+    use_store(directory)
+    assert perdure.run(wander) == last_item
+    return {"growth": held[1] - held[0], "after_reading": resident_bytes() - held[0]}
+
+
 def use_store(directory: Path) -> None:
     """Keep the journal in this trial's directory."""
     perdure.configure(store=str(database_in(directory)))

@@ -12,6 +12,8 @@ PerdureError                      exit code
 │   ├── CheckpointCorrupt         6
 │   ├── CommitsLost               6
 │   ├── FormatTooNew              6
+│   ├── ResourceMissing
+│   ├── ResourceChanged
 │   ├── EffectInDoubt             4
 │   └── RunHeld
 ├── RunWaits                      3
@@ -157,6 +159,18 @@ class FormatTooNew(ResumeError):
 
     code = "format_too_new"
     exit_code = 6
+
+
+class ResourceMissing(ResumeError):
+    """Something the run refers to is gone, or cannot be looked at."""
+
+    code = "resource_missing"
+
+
+class ResourceChanged(ResumeError):
+    """Something the run refers to is not as the run left it."""
+
+    code = "resource_changed"
 
 
 class EffectInDoubt(ResumeError):

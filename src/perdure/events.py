@@ -151,6 +151,13 @@ class MapAdvanced(Event, frozen=True):
     stage: str
 
 
+class ResourceSettled(Event, frozen=True):
+    """A resource was not as the run left it: it was accepted as it is now, or recreated as it was."""
+
+    words: str
+    outcome: str
+
+
 class RunEnded(Event, frozen=True):
     """A run reached an outcome or a pause."""
 

@@ -36,6 +36,11 @@ _KEYWORDS: Final = frozenset(
     }
 )  # fmt: skip
 _MAX_DEPTH: Final = 50
+_SUBSCHEMAS: Final = frozenset({"items", "additionalProperties"})
+_NAMED_SUBSCHEMAS: Final = frozenset({"properties", "$defs", "definitions"})
+_LISTED_SUBSCHEMAS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
+_LIMITS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _SHOWN_CHARACTERS: Final = 60
 
 
@@ -54,7 +59,7 @@ def schema_of(form: object) -> dict[str, Any]:
                 safe="nothing was asked.",
                 hint="a JSON Schema as a dict, a dataclass, a msgspec Struct or a pydantic model",
             ) from None
-    _refuse_unknown(schema, 0)
+    _refuse_unknown(schema, schema, 0)
     return schema
 
 
@@ -63,7 +68,7 @@ def misfits(value: object, schema: dict[str, Any]) -> list[str]:
     return list(_Check(schema).misfits(value, schema, "answer", 0))
 
 
-def _refuse_unknown(schema: object, depth: int) -> None:
+def _refuse_unknown(schema: object, root: object, depth: int) -> None:
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
@@ -77,16 +82,47 @@ def _refuse_unknown(schema: object, depth: int) -> None:
                 safe="nothing was asked.",
                 hint=f"leave it out; checked are {', '.join(sorted(_KEYWORDS))}",
             )
-        if keyword in ("properties", "$defs", "definitions"):
+        if not _is_usable(keyword, part, root):
+            raise UsageError(
+                f"The form says {keyword!r}: {part!r:.60}, by which nothing can be checked.",
+                safe="nothing was asked.",
+                hint="see json-schema.org for what belongs there; a $ref must point into the form itself",
+            )
+        if keyword in _NAMED_SUBSCHEMAS:
             parts = list(part.values())
-        elif keyword in ("anyOf", "oneOf", "allOf", "prefixItems"):
-            parts = list(part)
-        elif keyword in ("items", "additionalProperties"):
-            parts = [part]
         else:
-            parts = []
+            parts = list(part) if keyword in _LISTED_SUBSCHEMAS else [part] if keyword in _SUBSCHEMAS else []
         for inner in parts:
-            _refuse_unknown(inner, depth + 1)
+            _refuse_unknown(inner, root, depth + 1)
+
+
+def _is_usable(keyword: str, part: Any, root: object) -> bool:
+    """Whether this is something the keyword can be followed by."""
+    if keyword in _NAMED_SUBSCHEMAS:
+        return isinstance(part, dict)
+    if keyword in _LISTED_SUBSCHEMAS:
+        return isinstance(part, list) and bool(part)
+    if keyword in _COUNTS:
+        return _is_a(part, "integer") and part >= 0
+    if keyword in _LIMITS:
+        return _is_a(part, "number")
+    if keyword == "type":
+        return part in _TYPES if isinstance(part, str) else isinstance(part, list) and set(part) <= _TYPES.keys()
+    if keyword == "required":
+        return isinstance(part, list) and all(isinstance(name, str) for name in part)
+    if keyword == "enum":
+        return isinstance(part, list)
+    if keyword == "pattern":
+        return isinstance(part, str) and _compiles(part)
+    return keyword != "$ref" or _referred(part, root) is not None
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
 
 
 class _Check:
@@ -99,10 +135,12 @@ class _Check:
         """Everything wrong with a part of the answer, each with its place."""
         if schema is False:
             yield f"{where} must not be there"
+        if depth > _MAX_DEPTH:
+            yield f"{where} is nested too deeply"
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
             return
         if "$ref" in schema:
-            yield from self.misfits(value, self._referred(schema["$ref"]), where, depth + 1)
+            yield from self.misfits(value, _referred(schema["$ref"], self._root), where, depth + 1)
         kinds = schema.get("type")
         if kinds is not None and not any(_is_a(value, kind) for kind in _listed(kinds)):
             yield f"{where} must be {_spoken(kinds)}, not {_shown(value)}"
@@ -149,17 +187,25 @@ class _Check:
             else:
                 yield from self.misfits(item, properties.get(name, others), f"{where}.{name}", depth + 1)
 
-    def _referred(self, reference: str) -> object:
-        found: object = self._root
-        for part in reference.removeprefix("#/").split("/"):
-            found = found.get(part, True) if isinstance(found, dict) else True
-        return found
-
     def _expected(self, schema: object) -> str:
-        while isinstance(schema, dict) and "$ref" in schema:
-            schema = self._referred(schema["$ref"])
+        for _ in range(_MAX_DEPTH):
+            if isinstance(schema, dict) and "$ref" in schema:
+                schema = _referred(schema["$ref"], self._root)
         kinds = schema.get("type") if isinstance(schema, dict) else None
         return f": {_spoken(kinds)} is expected" if kinds else ""
+
+
+def _referred(reference: object, root: object) -> object:
+    """The part of the form that a reference means; None where it means none."""
+    found = root
+    if reference == "#":
+        return found
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return None
+    for part in reference.removeprefix("#/").split("/"):
+        name = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def _value_misfits(value: object, schema: dict[str, Any], where: str) -> Iterator[str]:

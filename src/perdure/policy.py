@@ -98,7 +98,7 @@ def _parsed_seconds(duration: object) -> float | None:
     if isinstance(duration, timedelta):
         return duration.total_seconds()
     if isinstance(duration, (int, float)) and not isinstance(duration, bool):
-        return float(duration)
+        return float(duration) if abs(duration) <= _LONG else math.inf
     if not isinstance(duration, str):
         return None
     parts = re.findall(r"([0-9]+(?:[.][0-9]+)?)\s*([smhdw])", duration)

@@ -280,6 +280,8 @@ class Opened(Struct, frozen=True, omit_defaults=True):
     question: Question | None = None
     signal: str = ""
     child: str = ""
+    failed: str = ""
+    """The failure of the child that its parent knew of when it began to wait; only a later one answers."""
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
@@ -416,9 +418,17 @@ BODY_OF: Final[dict[str, type[Struct]]] = {
 
 _encode_body = msgspec.json.Encoder().encode
 _encode_fields = msgspec.msgpack.Encoder().encode
-_decoders: Final[dict[str, msgspec.json.Decoder[Any]]] = {
-    kind: msgspec.json.Decoder(body) for kind, body in BODY_OF.items()
-}
+
+
+class _Decoders(dict[str, msgspec.json.Decoder[Any]]):
+    """A decoder for each kind, made when first needed: making them all would be felt at import."""
+
+    def __missing__(self, kind: str) -> msgspec.json.Decoder[Any]:
+        self[kind] = msgspec.json.Decoder(BODY_OF[kind])
+        return self[kind]
+
+
+_decoders: Final = _Decoders()
 
 
 def write_body(body: Struct) -> str:

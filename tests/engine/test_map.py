@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import sqlite3
 import threading
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import Any, assert_type
 
 import pytest
 
 import perdure
 from perdure import clock, events
+from perdure.engine.session import close_sessions, session
 from perdure.errors import AttemptsExhausted, JournalDiverged, RunCancelled, UnstorableValue, UsageError
 from perdure.events import Observable
 from perdure.records import Kind
+from perdure.store.protocol import Finding
 from tests.engine.journals import bodies_of, calls_of, records_of, run_of, state_of
 from tests.engine.world import world
 
@@ -172,6 +177,48 @@ def test_any_function_of_one_argument_can_be_mapped(function: Any) -> None:
     assert perdure.run(agent) == [function(number) for number in range(3)]
 
 
+@dataclass
+class Scale:
+    factor: int
+
+    @perdure.step
+    def scaled(self, number: int) -> int:
+        return self.factor * number
+
+    @perdure.effect
+    def weighed(self, number: int) -> int:
+        return self.factor * number
+
+
+def test_steps_and_effects_may_be_methods() -> None:
+    @perdure.agent
+    def agent() -> list[int]:
+        scale = Scale(3)
+        weighed: Any = scale.weighed
+        return [*perdure.map(scale.scaled, range(3)), *perdure.map(weighed, range(3))]
+
+    assert perdure.run(agent) == [0, 3, 6, 0, 3, 6]
+
+
+def test_types_follow_the_function() -> None:
+    async def later() -> None:
+        assert_type(await perdure.map(double_later, [1]), perdure.Mapped[int])
+        assert_type(await perdure.map(double_later, [1], on_error="collect"), perdure.Mapped[int | Exception])
+
+    assert_type(perdure.map(double, [1]), perdure.Mapped[int])
+    assert_type(perdure.map(double, [1], on_error="collect"), perdure.Mapped[int | Exception])
+    asyncio.run(later())
+
+
+def test_damaged_results_are_found(store: Path) -> None:
+    perdure.run(doubled, 25, 10, run_id="r")
+    close_sessions()
+    with contextlib.closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE blobs SET stored = CAST('x' AS BLOB) WHERE digest = (SELECT min(digest) FROM blobs)")
+    findings = [found for found in session().store.check() if isinstance(found, Finding)]
+    assert "is damaged" in findings[0].what
+
+
 def test_calls_before_between_and_after_maps_keep_their_places() -> None:
     @perdure.agent
     def agent() -> list[int]:
@@ -235,7 +282,7 @@ class TestFailures:
         def agent() -> int:
             return sum(perdure.map(picky, range(30), batch=10))
 
-        with pytest.raises(ValueError, match="^not seventeen") as raised:
+        with pytest.raises(ValueError, match="not seventeen") as raised:
             perdure.run(agent, run_id="r")
         assert "failed at item 17: 17" in raised.value.__notes__[0]
         assert state_of("r") == "failed"
@@ -466,7 +513,9 @@ class TestBounds:
         """Twenty times as many items hold less than 256 KB more: 32 bytes for each batch, and what caches keep."""
 
         def text(number: int) -> str:
-            return f"the result of item {number}, which is about a hundred characters long, as results often are {number}"
+            return (
+                f"the result of item {number}, which is about a hundred characters long, as results often are {number}"
+            )
 
         @perdure.agent
         def agent(count: int) -> int:
@@ -575,17 +624,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_work_is_refused_by_name_before_anything_is_done(
     changes: dict[str, Any], words: str, inside: bool
 ) -> None:
-    arguments = {"fn": double, "items": [1, 2]} | changes
+    arguments: dict[str, Any] = {"fn": double, "items": [1, 2]} | changes
 
     @perdure.agent
     def agent() -> None:
         perdure.map(**arguments)
 
+    act = (lambda: perdure.run(agent)) if inside else (lambda: perdure.map(**arguments))
     with pytest.raises(UsageError) as refused:
-        if inside:
-            perdure.run(agent)
-        else:
-            perdure.map(**arguments)
+        act()
     assert words in refused.value.message
     assert refused.value.hint
     assert not world.lines

@@ -93,7 +93,9 @@ def test_a_restartable_source_that_shifted_parks_the_run() -> None:
 @pytest.mark.parametrize("place", [0, 7, 19])
 def test_an_item_that_is_another_one_now_parks_the_run_and_is_named(place: int) -> None:
     other = [*range(place), "another", *range(place + 1, 40)]
-    with pytest.raises(JournalDiverged, match=rf"recorded: item {place} was {place}\n.*now: +item {place} is 'another'"):
+    with pytest.raises(
+        JournalDiverged, match=rf"recorded: item {place} was {place}\n.*now: +item {place} is 'another'"
+    ):
         interrupted(range(40), other)
     assert state_of("r") == "waiting (parked)"
     sources[:] = [range(40)]
@@ -102,7 +104,7 @@ def test_an_item_that_is_another_one_now_parks_the_run_and_is_named(place: int) 
 
 def test_items_that_only_look_the_same_are_told_apart() -> None:
     long = "x" * 100
-    with pytest.raises(JournalDiverged, match="item 3 .* which looks the same and is not"):
+    with pytest.raises(JournalDiverged, match=r"item 3 .* which looks the same and is not"):
         interrupted([*range(3), long + "a", *range(4, 40)], [*range(3), long + "b", *range(4, 40)])
 
 

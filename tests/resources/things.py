@@ -48,7 +48,7 @@ class Thing(ABC):
     def slow_down(self) -> None:
         pytest.skip("looking at it takes no time")
 
-    def end(self) -> None:
+    def end(self) -> None:  # noqa: B027 - most things hold nothing up
         """Let looks that were left behind come to an end."""
 
 

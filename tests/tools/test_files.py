@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,10 @@ def test_a_write_killed_before_any_system_call_leaves_old_or_new_and_resumes_by_
     arguments = {"path": str(target), "content": NEW}
     put(target, before)
     moments = bench.moments("write_file", arguments)
-    assert {"openat", "write", "fsync", "rename", "flock"} <= {moment.call for moment in moments}
+    calls = [moment.call for moment in moments]
+    renamed = calls.index("rename")
+    assert calls[renamed - 2 : renamed] in (["write", "fsync"], ["fchmod", "fsync"])
+    assert [moment.shown.rpartition("work")[2][:1] for moment in moments if moment.call == "fsync"][-2:] == ["/", ">"]
     landed = torn = 0
     for moment in moments:
         put(target, before)
@@ -57,7 +61,9 @@ def test_a_line_killed_before_any_system_call_is_there_exactly_once_after_the_re
     before = "first\n"
     clear_log(target, before)
     moments = bench.moments("append_once", arguments)
-    assert {"openat", "write", "fsync", "flock", "unlink"} <= {moment.call for moment in moments}
+    calls = [moment.call for moment in moments if moment.call != "openat"]
+    pending, folder, appended, listed = ["write", "fsync"], ["fsync"], ["write", "fsync", "fsync"], ["write", "fsync"]
+    assert calls[:-1] == ["flock", *pending, *folder, *appended, *listed, "unlink"]
     landed = 0
     for moment in moments:
         clear_log(target, before)
@@ -202,6 +208,17 @@ def test_many_writers_of_one_file_all_succeed_and_one_of_them_is_last(work: Path
     assert leftovers(work) == []
 
 
+@pytest.mark.parametrize("there", [0, 1, 40])
+def test_a_torn_line_of_the_keys_is_no_key(work: Path, there: int) -> None:
+    target = work / "log.txt"
+    leave_torn(target, "line\n", 5)
+    keys = work / ".log.txt.perdure-keys"
+    keys.write_text(f"{'k' * 32} 0 1234567\n" + f"{'k' * 32} 6 5000000\n"[:there])
+    tools.append_once(target, "another")
+    assert target.read_text() == "first\nline\nanother\n"
+    assert [len(line.split()) for line in keys.read_text().splitlines()] == [3, 3, 3]
+
+
 @needs_strace
 def test_somebody_elses_later_change_is_not_overwritten_without_asking(bench: Workbench) -> None:
     target = bench.work / "a"
@@ -216,24 +233,36 @@ def test_somebody_elses_later_change_is_not_overwritten_without_asking(bench: Wo
 
 
 @pytest.mark.parametrize(
-    ("path", "content", "mode", "named"),
+    ("given", "named"),
     [
-        ("", "x", None, "cannot name a file"),
-        ("a\0b", "x", None, "cannot name a file"),
-        (3, "x", None, "is not a path"),
-        ("a", {"x": 1}, None, "content is a dict"),
-        ("a", "x", "rw", "no set of permissions"),
-        ("a" * 250, "x", None, "too long"),
-        (".", "x", None, "no regular file"),
+        ({"path": ""}, "cannot name a file"),
+        ({"path": "a\0b"}, "cannot name a file"),
+        ({"path": 3}, "is not a path"),
+        ({"content": {"x": 1}}, "content is a dict"),
+        ({"mode": "rw"}, "no set of permissions"),
+        ({"path": "a" * 250}, "too long"),
+        ({"path": "."}, "no regular file"),
     ],
 )
 def test_a_misused_write_is_told_in_three_lines(
-    work: Path, monkeypatch: pytest.MonkeyPatch, path: object, content: object, mode: object, named: str
+    work: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], named: str
 ) -> None:
     monkeypatch.chdir(work)
     with pytest.raises(UsageError, match=named) as raised:
-        tools.write_file(path, content, mode=mode)  # type: ignore[arg-type]
+        tools.write_file(**{"path": "a", "content": "x", **given})
     assert len(raised.value.lines()) == 3
+    assert list(work.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [({"path": 3}, "is not a path"), ({"line": ""}, "is not a line"), ({"line": 3}, "is not a line")],
+)
+def test_a_misused_append_is_told_in_three_lines(work: Path, given: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError, match=named) as raised:
+        tools.append_once(**{"path": work / "a", "line": "x", **given})
+    assert len(raised.value.lines()) == 3
+    assert list(work.iterdir()) == []
 
 
 def test_a_missing_folder_is_a_plain_failure_of_the_run(work: Path) -> None:

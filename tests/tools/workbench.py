@@ -63,25 +63,32 @@ class Workbench:
 
     def start(self, tool: str, arguments: dict[str, Any], *before: str, **settings: str) -> subprocess.Popen[str]:
         """Start the errand, under another command if one is given."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
-        environment |= {
-            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
-            "PYTHONHASHSEED": "0",
-            "PYTHONDONTWRITEBYTECODE": "1",  # the same system calls in every process
-            "PERDURE_STORE": str(self.store),
-            "ERRAND_PID": str(self.pid_file),
-            **settings,
-        }
         process = subprocess.Popen(
             [*before, sys.executable, "-m", "tests.tools.errand", tool, json.dumps(arguments)],
             cwd="/",
-            env=environment,
+            env=self._environment() | settings,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         self._started.append(process)
         return process
+
+    def perdure(self, *words: str) -> None:
+        """A person at the command line."""
+        command = [sys.executable, "-m", "perdure", *words]
+        subprocess.run(command, cwd="/", env=self._environment(), capture_output=True, check=True)
+
+    def _environment(self) -> dict[str, str]:
+        """That of every process: the perdure under test, this store, and the same system calls each time."""
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
+        return plain | {
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PERDURE_STORE": str(self.store),
+            "ERRAND_PID": str(self.pid_file),
+        }
 
     def run(self, tool: str, arguments: dict[str, Any], *before: str, **settings: str) -> Ended:
         """The errand, to its end."""

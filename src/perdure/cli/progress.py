@@ -19,6 +19,7 @@ _OUTCOMES: Final = {
 }
 _NAME_COLUMNS: Final = 18
 _NOTE_COLUMNS: Final = 24
+_WORDS_CHARACTERS: Final = 300
 
 
 def step_line(number: int, event: events.StepCompleted, described: tuple[str, str]) -> str:
@@ -86,6 +87,8 @@ class Progress:
                     self._numbers[f"settled {len(self._numbers)}"] = len(self._numbers) + 1
                 by = "Checked" if event.by == "check" else f"{legible(event.by)} says"
                 return f"    {'':>{_NAME_COLUMNS + 3}} {by}: {_OUTCOMES[event.outcome]}"
+            case events.ResourceSettled():
+                return f"  {doubtful('!')} {event.outcome}: {legible(event.words, _WORDS_CHARACTERS)}"
             case _:
                 return ""
 

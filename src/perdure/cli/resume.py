@@ -12,12 +12,14 @@ from msgspec import Struct
 import perdure
 from perdure import clock, codec, demo, events
 from perdure.cli.app import load_agent
-from perdure.cli.options import looking, run_argument, store_option
+from perdure.cli.options import looking, run_argument, store_option, writing
 from perdure.cli.progress import Progress, kind_only
 from perdure.cli.runs import find_run, unfinished
 from perdure.cli.screen import bold, dim, good, joined, say, spread, tell
+from perdure.cli.settle import _user
 from perdure.cli.status import Status, numbers_of, resume_command, status_of
 from perdure.engine import agent as engine
+from perdure.engine.recovery import acceptance
 from perdure.errors import PerdureError, StepFailed, UsageError
 from perdure.records import FINISHED, Ended, Kind, Record, Run, RunState, read_body
 from perdure.replay import Journal
@@ -44,8 +46,9 @@ class Stopped(Struct, frozen=True):
 @click.command()
 @run_argument(required=False)
 @click.option("--app", metavar="FILE|MODULE", help="The code of the run's agent: a Python file or a module.")
+@click.option("--accept", is_flag=True, help="Go on with the files, branches and other resources as they are now.")
 @store_option
-def resume(run: str | None, app: str | None) -> None:
+def resume(run: str | None, app: str | None, *, accept: bool) -> None:
     """Resume a run; without RUN, the newest that is unfinished.
 
     Completed steps are not repeated. RUN named is also forgiven: a run that was parked because it kept ending its
@@ -58,6 +61,11 @@ def resume(run: str | None, app: str | None) -> None:
     if stopped.run.state in FINISHED:
         _show_finished(stopped)
         return
+    if accept:
+        _accept(stopped)
+        if app is None and stopped.run.agent != demo.NAME:
+            say(f"  {dim('next:')} start its script again, or {resume_command(stopped.run)}")
+            return
     agent = _agent_of(stopped, app)
     _show_stopped(stopped)
     _go_on(stopped, agent, pardon=run is not None)
@@ -72,6 +80,14 @@ def _choose(store: Store, wanted: str | None) -> Stopped | None:
             running = f"; {held.name} is running, {status_of(store, held).cause}" if held else ""
             say(f"Nothing to resume in {store.location}{running}.")
     return Stopped(run, status_of(store, run), store.load_journal(run.run_id)) if run else None
+
+
+def _accept(stopped: Stopped) -> None:
+    """Tell the run that a person has seen how its resources differ; it is committed when this returns."""
+    mail = acceptance(stopped.run, by=_user())
+    with writing() as store:
+        store.post(mail)
+    say(f"{bold(stopped.run.name)}  accepted by {mail.by}: what differs now is taken as it is")
 
 
 def _agent_of(stopped: Stopped, app: str | None) -> Callable[..., Any]:

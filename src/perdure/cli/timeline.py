@@ -16,6 +16,7 @@ from perdure.records import (
     Ended,
     Failure,
     Kind,
+    Observed,
     Record,
     Repaired,
     RunState,
@@ -111,6 +112,8 @@ def _run_words(record: Record, body: Any, *, delivery: int) -> str:  # noqa: ANN
             return f"accepted by perdure {body.perdure}, Python {body.python}"
         case Delivery(_, pid, host):
             return f"delivery {delivery}: {body.before or f'pid {pid} on {host}'}"
+        case Observed(_, words):
+            return "; ".join(words) + (f" (by {body.by})" if body.by else "")
         case Repaired(set_aside, why):
             return f"repaired: {counted(set_aside, 'record')} set aside: {why}"
         case Ended():

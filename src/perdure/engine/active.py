@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 from msgspec import Raw, Struct
 
 from perdure import clock, codec, events
+from perdure.engine.ledger import Ledger
 from perdure.errors import (
     EffectInDoubt,
     JournalDiverged,
@@ -134,6 +135,7 @@ class Active:
         self.failed: list[Failed] = []
         self.undoable: list[Any] = []
         self.open_effects: dict[str, tuple[str, str]] = {}
+        self.resources = Ledger()
         self.replayed = 0
         self.saved_seconds = 0.0
         self._stored_state: dict[str, bytes] = {}
@@ -161,6 +163,8 @@ class Active:
 
     def announce(self) -> None:
         """Say once where a resumed run goes on, and what was not repeated."""
+        if self.resources.deferred:
+            self.resources.validate_deferred()
         self._announced = True
         row = self.row
         if self._before and events.is_wanted(events.RunResumed):

@@ -6,7 +6,8 @@ record that opened the question. Whoever answers is told at once whether the ans
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from msgspec import Raw, Struct
@@ -14,14 +15,15 @@ from msgspec import Raw, Struct
 from perdure import clock, codec, events
 from perdure.engine.drive import Commit, drive
 from perdure.engine.failure import describe_failure
+from perdure.engine.signature import is_storable_text
 from perdure.engine.wait import Place, Resolution, WaitSpec, agent_frame, waited
-from perdure.errors import DeadlineExceeded, UsageError
+from perdure.errors import DeadlineExceeded, UnstorableValue, UsageError
 from perdure.forms import misfits, schema_of
 from perdure.policy import Duration, seconds_of
 from perdure.records import NULL, Kind, Note, Opened, Question
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator
     from datetime import datetime
 
     from perdure.engine.active import Active, Waiting
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _REQUIRED: Final = object()
 _MAX_OPTIONS: Final = 100
+_TEXT_CHARACTERS: Final = 1000
 
 
 class Answer(Struct, frozen=True):
@@ -81,6 +84,11 @@ def ask(
     """
     agent_frame("ask")
     _refuse_misshapen(question, options, form)
+    for word, person in (("assignee", assignee), ("escalate_to", escalate_to)):
+        if person != "" and not is_storable_text(person, _TEXT_CHARACTERS):
+            raise UsageError(
+                f"{word}={codec.describe(person)} is no text.", safe="nothing was asked.", hint=f'{word}="ada"'
+            )
     if bool(escalate_to) != (escalate_after is not None):
         raise UsageError(
             "escalate_to and escalate_after belong together.",
@@ -94,7 +102,7 @@ def ask(
         options=tuple(options),
         form=NULL if form is None else Raw(msgspec.json.encode(schema_of(form))),
         assignee=assignee,
-        remind_at=tuple(sorted(seconds_of(each, what="reminder") for each in reminders)),
+        remind_at=tuple(sorted({seconds_of(each, what="reminder") for each in reminders})),
         escalate_at=0.0 if escalate_after is None else seconds_of(escalate_after, what="escalate_after"),
         escalate_to=escalate_to,
     )
@@ -105,8 +113,11 @@ def ask(
     wait = ForPerson(asked, seconds, fallback)
     identity = (question, tuple(options), codec.seal(show), bytes(asked.form))
 
-    def finish(_prepared: Prepared[WaitSpec], value: Any) -> Answer:
-        return _answer(value, form)
+    def finish(prepared: Prepared[WaitSpec], value: Any) -> Answer:
+        try:
+            return _answer(value, form)
+        except ValueError as error:
+            raise prepared.unloadable(error) from error
 
     return waited(_ASK, wait, *identity, finish=finish)  # type: ignore[no-any-return]
 
@@ -149,7 +160,7 @@ class ForPerson:
         """Waiting for this answer; looked at again at the next reminder."""
         question = place.opened.question or self._question
         noted = _noted(place)
-        later = [at for at in (*question.remind_at, question.escalate_at) if at and at not in noted]
+        later = [at for about, at in _due_notes(question) if (about, at) not in noted]
         due_at = min([*later, *([place.opened.due_at] if place.opened.due_at else [])], default=0.0)
         how = "|".join(question.options) or ("JSON" if bytes(question.form) != b"null" else "TEXT")
         hint = f"perdure answer {place.active.row.name} {how}, then start again"
@@ -159,7 +170,7 @@ class ForPerson:
         if self._fallback is not None:
             given = msgspec.structs.replace(self._fallback, by="timeout", at=place.opened.due_at, is_default=True)
             return Resolution(sealed=_sealed(given), by="timeout")
-        late = DeadlineExceeded(f"Nobody answered {self._question.text!r} in {self._seconds:g} s.")
+        late = DeadlineExceeded(f"Nobody answered {self._question.text!r} in {place.allowed_seconds(self._seconds):g} s.")
         return Resolution(failure=describe_failure(late), by="timeout")
 
 
@@ -169,17 +180,21 @@ def _remind(place: Place) -> None:
     if question is None:
         return
     noted = _noted(place)
-    for at in question.remind_at:
-        if at <= now and at not in noted:
-            _note(place.active, place, Note(about="reminder", text=question.assignee, done=at), question)
-    if question.escalate_to and question.escalate_at <= now and question.escalate_at not in noted:
-        note = Note(about="escalation", text=question.escalate_to, done=question.escalate_at)
-        _note(place.active, place, note, question)
+    for about, at in _due_notes(question):
+        if at <= now and (about, at) not in noted:
+            to = question.assignee if about == "reminder" else question.escalate_to
+            _note(place.active, place, Note(about=about, text=to, done=at), question)
 
 
-def _noted(place: Place) -> set[float]:
+def _due_notes(question: Question) -> list[tuple[Literal["reminder", "escalation"], float]]:
+    """What subscribers are told of an open question, and when."""
+    reminders: list[tuple[Literal["reminder", "escalation"], float]] = [("reminder", at) for at in question.remind_at]
+    return [*reminders, ("escalation", question.escalate_at)] if question.escalate_to else reminders
+
+
+def _noted(place: Place) -> set[tuple[str, float]]:
     key = place.prepared.call.key
-    return {note.done for noted, note in place.active.journal.notes if noted == key}
+    return {(note.about, note.done) for noted, note in place.active.journal.notes if noted == key}
 
 
 def _note(active: Active, place: Place, note: Note, question: Question) -> None:
@@ -228,14 +243,25 @@ def fitting(question: Question, answer: Any) -> Given:
             raise ValueError(f"the answer must be one of {', '.join(question.options)}, not {codec.describe(answer)}")
         return Given(choice=answer)
     schema = msgspec.json.decode(bytes(question.form))
-    plain = msgspec.to_builtins(answer) if not isinstance(answer, (dict, list, str, int, float, type(None))) else answer
+    try:
+        plain = msgspec.to_builtins(answer, str_keys=True, enc_hook=_dumped)
+        sealed = codec.seal(plain, what="answer")
+    except (TypeError, ValueError, RecursionError, UnstorableValue) as error:
+        raise ValueError(f"the answer must be plain data: {error}") from None
     if schema is not None:
         problems = misfits(plain, schema)
         if problems:
             raise ValueError("; ".join(problems))
     elif not isinstance(plain, str):
         raise ValueError(f"the answer must be a text, not {codec.describe(plain)}")
-    return Given(value=Raw(codec.seal(plain)))
+    return Given(value=Raw(sealed))
+
+
+def _dumped(value: Any) -> Any:
+    """A pydantic model as plain data; msgspec knows the other classes by itself."""
+    if not hasattr(value, "model_dump"):
+        raise TypeError(f"{codec.describe(value)} is none")
+    return value.model_dump(mode="json")
 
 
 def _default(default: Any, question: Question) -> Given:
@@ -253,7 +279,8 @@ def _refuse_misshapen(text: str, options: Sequence[str], form: Any) -> None:
     """A question that nobody could answer is refused before it is asked."""
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"The question {codec.describe(text)} is empty.", hint='perdure.ask("Send this?", …)')
-    if isinstance(options, str) or not all(isinstance(option, str) and option for option in options):
+    listed = isinstance(options, Sequence) and not isinstance(options, str)
+    if not listed or not all(is_storable_text(option, _TEXT_CHARACTERS) for option in options):
         raise UsageError(
             f"options={options!r} are no texts.", safe="nothing was asked.", hint='options=["send", "discard"]'
         )

@@ -10,14 +10,14 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from perdure.engine import lifecycle
-from perdure.engine.drive import drive, drive_async
+from perdure.engine.drive import QUIET_SECONDS, Pause, drive, drive_async
 from perdure.engine.execute import is_ready
 from perdure.engine.failure import describe_failure
 from perdure.engine.runner import Task, runner_of
 from perdure.engine.wait import Place, Prepared, Resolution, WaitSpec, agent_frame, awaited, opened_wait
 from perdure.errors import StepFailed, UsageError
 from perdure.records import FINISHED, Ended, Opened, RunState, WaitReason, read_body
-from perdure.replay import Fresh, Replayed
+from perdure.replay import Replayed
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from perdure.engine.agent import AgentSpec
     from perdure.engine.drive import Operation
     from perdure.engine.session import Session
-    from perdure.records import Record, Run
+    from perdure.records import Done, Record, Run
 
 T = TypeVar("T")
 MAX_DEPTH: Final = 20
@@ -41,7 +41,8 @@ class Child(Generic[T]):
         self._prepared = prepared
         self._wait = wait
         self._record = record
-        self._outcome: list[Any] = []
+        self._done: Done | None = None
+        self._is_asked = False
 
     def result(self) -> T:
         """What the child returned; raises what it raised. In a sync agent."""
@@ -60,18 +61,30 @@ class Child(Generic[T]):
         return drive_async(self._flow()).__await__()
 
     def _flow(self) -> Generator[Operation, Any, Any]:
-        if self._outcome:
-            return self._outcome[0]
         prepared = self._prepared
-        if isinstance(prepared.decision, Replayed):
-            done = prepared.decision.done
-        elif self._record is None:
-            raise TypeError(prepared.decision)
-        else:
-            done = yield from awaited(prepared, self._wait, self._record)
-        value = prepared.recorded(done)
-        self._outcome.append(value)
-        return value
+        try:
+            if isinstance(prepared.decision, Replayed):
+                return prepared.recorded(prepared.decision.done)
+            return prepared.recorded((yield from self._ended()))
+        finally:
+            prepared.leave()
+
+    def _ended(self) -> Generator[Operation, Any, Done]:
+        """How the child ended, recorded once, however many strands ask."""
+        active = self._prepared.active
+        while self._done is None and self._is_asked:
+            if active.signal is not None:
+                raise active.signal
+            yield Pause(QUIET_SECONDS)
+        if self._done is None and self._record is not None:
+            self._is_asked = True
+            try:
+                self._done = yield from awaited(self._prepared, self._wait, self._record)
+            finally:
+                self._is_asked = False
+        if self._done is None:
+            raise TypeError(self._prepared.decision)
+        return self._done
 
 
 def start_child(opened: Session, spec: AgentSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Child[Any]:
@@ -83,10 +96,11 @@ def start_child(opened: Session, spec: AgentSpec, args: tuple[Any, ...], kwargs:
     if isinstance(prepared.decision, Replayed):
         return Child(prepared, wait, None)
     wait.refuse_cycle()
-    anew = isinstance(prepared.decision, Fresh) and prepared.decision.forgiven > 0
     record = drive(opened_wait(prepared, wait))
+    if active.signal is not None:
+        raise active.signal
     active.read(wait.create)
-    wait.move(anew=anew)
+    wait.move(known=read_body(record).failed)
     return Child(prepared, wait, record)
 
 
@@ -100,8 +114,10 @@ class ForChild:
         self.run_id = child_id(prepared.active.row.run_id, prepared.call.key)
 
     def open(self, prepared: Prepared[WaitSpec]) -> Opened:
-        """The child's id."""
-        return Opened(reason="child", shown=prepared.shown(), child=self.run_id)
+        """The child's id; and how it failed before, where this attempts it anew."""
+        run = self._newest(prepared.active)
+        failed = _failure_of(run) if run is not None else ""
+        return Opened(reason="child", shown=prepared.shown(), child=self.run_id, failed=failed)
 
     def look(self, place: Place) -> Resolution | None:
         """The child's outcome, once there is one."""
@@ -110,26 +126,32 @@ class ForChild:
         if run is None:
             active.read(self.create)
             return None
+        news = tuple(mail.mail_id for mail in place.mail if mail.kind == "child" and mail.key.startswith(self.run_id))
         if run.state == RunState.COMPLETED:
             ended = _ending(active, run)
-            sealed = active.load_value(ended.value, ended.blob)
-            return Resolution(sealed=sealed, by=run.name)
-        if run.state == RunState.FAILED:
-            return Resolution(failure=_ending(active, run).failure, by=run.name)
+            return Resolution(sealed=active.load_value(ended.value, ended.blob), taken=news, by=run.name)
+        if run.state == RunState.FAILED and _failure_of(run) != place.opened.failed:
+            return Resolution(failure=_ending(active, run).failure, taken=news, by=run.name)
         if run.state == RunState.CANCELLED:
             gone = StepFailed(f"The child run {run.name} ({self.spec.name}) was cancelled.")
-            return Resolution(failure=describe_failure(gone), by=run.name)
-        self.move()
+            return Resolution(failure=describe_failure(gone), taken=news, by=run.name)
+        self.move(known=place.opened.failed)
         return None
 
     def standing(self, place: Place) -> Waiting:
         """Waiting for this child, which may wait itself."""
         run = self._newest(place.active)
         name = run.name if run is not None else self.run_id
-        waits = run is not None and run.state == RunState.WAITING
+        is_moving = run is not None and runner_of(self.session).is_moving(run.run_id)
+        waits = run is not None and run.state == RunState.WAITING and not is_moving
         why = f", which waits ({run.reason})" if waits and run is not None else ""
-        hint = f"perdure show {name}"
-        return place.waiting(f"waits for its child run {name} ({self.spec.name}){why}", hint, is_busy=not waits)
+        sleeps = run is not None and run.reason in (WaitReason.TIME, WaitReason.CHILD)
+        return place.waiting(
+            f"waits for its child run {name} ({self.spec.name}){why}",
+            f"perdure show {name}",
+            due_at=run.wake_at if run is not None and sleeps else 0.0,
+            is_busy=not waits,
+        )
 
     def create(self) -> Run:
         """Accept the child, unless that was done before."""
@@ -144,13 +166,13 @@ class ForChild:
         )
         return self.session.store.create_run(run, first)
 
-    def move(self, *, anew: bool = False) -> None:
-        """Let the child run here, unless it runs, or waits, already; `anew` after a failure its parent was told of."""
+    def move(self, *, known: str = "") -> None:
+        """Let the child run here, unless it runs, or waits, already; anew after a failure that its parent knows."""
         run = self._newest(self.prepared.active)
         if run is None or run.state in FINISHED or self.session.is_running(run):
             return
         needs_person = run.reason in (WaitReason.PARKED, WaitReason.IN_DOUBT) and not is_ready(self.session, run.run_id)
-        if needs_person or (run.state == RunState.FAILED and not anew):
+        if needs_person or (run.state == RunState.FAILED and _failure_of(run) != known):
             return
         parent = self.prepared.active.row.run_id
         runner_of(self.session).ensure(Task(self.spec, run.run_id, depth=len(self._lineage()), parent=parent))
@@ -175,10 +197,7 @@ class ForChild:
 
     def _newest(self, active: Active) -> Run | None:
         """The child, or the run that goes on in its place."""
-        run = active.read(active.store.read_run, self.run_id)
-        while run is not None and (following := lifecycle.continuation(run)):
-            run = active.read(active.store.read_run, following)
-        return run
+        return active.read(lifecycle.newest, active.store, self.run_id)
 
 
 def child_id(parent_id: str, key: str) -> str:
@@ -190,6 +209,11 @@ def child_id(parent_id: str, key: str) -> str:
 
 def _call_of(agent: str, arguments: bytes) -> str:
     return f"{agent} {arguments.hex()}"
+
+
+def _failure_of(run: Run) -> str:
+    """Which failure of the child this is: each delivery of a run can fail once."""
+    return f"{run.run_id}@{run.epoch}" if run.state == RunState.FAILED else ""
 
 
 def _ending(active: Active, run: Run) -> Ended:

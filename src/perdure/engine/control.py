@@ -70,7 +70,7 @@ def cancel(run: str, *, by: str = "") -> None:
         )
     _post(opened, found, "cancel", by=by)
     opened.deliver_mail()
-    _end_if_free(opened, found)
+    lifecycle.end_if_free(opened, found)
 
 
 def pause(run: str, *, by: str = "") -> None:
@@ -113,7 +113,10 @@ def answer(run: str, answer: Any, *, question: str | int | None = None, by: str 
     found = find(opened, run)
     if found.state in FINISHED or found.state == RunState.FAILED:
         _refuse(opened, found, "", answer, f"Run {found.name} is {found.state}: it no longer asks.", by=by)
-    asked = _pick(found, open_questions(opened, found), question)
+    questions = open_questions(opened, found)
+    if not questions:
+        _refuse(opened, found, "", answer, f"Run {found.name} has no open question.", by=by)
+    asked = _pick(found, questions, question)
     try:
         given = fitting(asked.question, answer)
     except ValueError as error:
@@ -251,7 +254,7 @@ def _pick(run: Run, questions: list[OpenQuestion], wanted: str | int | None) -> 
     raise AnswerRefused(
         f"Run {run.name} has {len(fitting_ones)} open questions{' like that' if wanted is not None else ''}.",
         safe="nothing was recorded.",
-        hint=f"pick one by its number: {listed}" if questions else f"perdure show {run.name} tells how it stands",
+        hint=f"pick one by its number: {listed}",
     )
 
 
@@ -275,25 +278,3 @@ def _me() -> str:
         return f"{getpass.getuser()}@{clock.host_name()}"
     except (OSError, KeyError):
         return f"pid {os.getpid()} on {clock.host_name()}"
-
-
-def _end_if_free(opened: Session, run: Run) -> None:
-    """End a cancelled run that nobody holds; one that somebody took meanwhile hears of it there."""
-    if opened.is_running(run):
-        return
-    try:
-        held = opened.claim(run.run_id, pardon=True)
-    except RunHeld:
-        return
-    if held.state in FINISHED:
-        opened.release(run.run_id)
-        return
-    active = lifecycle.load(opened, held)
-    children = [read_body(wait).child for wait in lifecycle.open_children(active.journal)]
-    try:
-        drive(lifecycle.end_cancelled(active))
-    finally:
-        opened.release(run.run_id)
-    for child in filter(None, map(opened.store.read_run, children)):
-        if child.state not in FINISHED:
-            _end_if_free(opened, child)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +11,9 @@ from perdure import clock
 from perdure.engine import lifecycle
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.lifecycle import Finished
+from perdure.engine.recovery import recovered
 from perdure.engine.scope import ROOT, Frame, Scope, adopt_loop, enter_frame, leave_frame
-from perdure.errors import RunHeld, RunRestarted, RunWaits
+from perdure.errors import PerdureError, RunCancelled, RunHeld, RunRestarted, RunWaits
 from perdure.records import FINISHED, RunState, WaitReason
 
 if TYPE_CHECKING:
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 LOOK_SECONDS: Final = 0.2
 """How often somebody who waits for a run that left memory looks whether it can go on."""
 
-_PATIENT: Final = frozenset({WaitReason.TIME, WaitReason.CHILD})
-"""What a caller of `perdure.run` waits for by itself; for a person or a signal it is told to come back."""
+
+def goes_on_by_itself(waits: RunWaits) -> bool:
+    """Whether a caller should wait: for a time, or a child that sleeps; a person or a signal may take days."""
+    return waits.reason == WaitReason.TIME or (waits.reason == WaitReason.CHILD and waits.wake_at > 0)
 
 
 def to_end(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
@@ -36,7 +40,7 @@ def to_end(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
         except RunRestarted as restarted:
             run_id = restarted.next_id
         except RunWaits as waits:
-            if waits.reason not in _PATIENT:
+            if not goes_on_by_itself(waits):
                 raise
             while not is_ready(opened, run_id):
                 clock.sleep(LOOK_SECONDS)
@@ -52,7 +56,7 @@ async def to_end_async(opened: Session, spec: AgentSpec, active: Active | Finish
         except RunRestarted as restarted:
             run_id = restarted.next_id
         except RunWaits as waits:
-            if waits.reason not in _PATIENT:
+            if not goes_on_by_itself(waits):
                 raise
             while not is_ready(opened, run_id):  # noqa: ASYNC110 - other processes are watched
                 await asyncio.sleep(LOOK_SECONDS)
@@ -92,6 +96,7 @@ def execute(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
         return active.value
     token = enter_frame(Frame(active, Scope(ROOT), blocking=True))
     try:
+        drive(recovered(active))
         bound = lifecycle.recorded_arguments(active, spec)
         value = spec.function(*bound.args, **bound.kwargs)
     except BaseException as error:
@@ -105,6 +110,14 @@ def execute(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
         return drive(lifecycle.settled(active, lifecycle.complete(active, spec, value)))
     finally:
         opened.release(active.row.run_id)
+        _end_children(opened, active)
+
+
+def _end_children(opened: Session, active: Active) -> None:
+    """A cancelled run told its children; those that nobody holds are ended here, while there is a process to do it."""
+    if isinstance(active.signal, RunCancelled):
+        with contextlib.suppress(PerdureError):  # they were told: whoever looks at them next ends them
+            lifecycle.end_free_children(opened, active)
 
 
 def _interrupt(active: Active, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any] | None) -> None:
@@ -123,6 +136,7 @@ async def execute_async(opened: Session, spec: AgentSpec, active: Active | Finis
     task = asyncio.current_task()
     token = enter_frame(Frame(active, Scope(ROOT)))
     try:
+        await drive_async(recovered(active))
         bound = lifecycle.recorded_arguments(active, spec)
         active.interrupt = functools.partial(_interrupt, active, loop, task)
         value = await spec.function(*bound.args, **bound.kwargs)
@@ -141,3 +155,4 @@ async def execute_async(opened: Session, spec: AgentSpec, active: Active | Finis
         return await drive_async(lifecycle.settled(active, lifecycle.complete(active, spec, value)))
     finally:
         opened.release(active.row.run_id)
+        _end_children(opened, active)

@@ -16,8 +16,9 @@ from msgspec import Raw, Struct
 
 from perdure import clock, codec, events
 from perdure.engine.active import Active, Doubtful
-from perdure.engine.drive import Commit, Drained, Operation
+from perdure.engine.drive import Commit, Drained, Operation, drive
 from perdure.engine.failure import describe_failure, failed_calls, message_of, passed_scopes
+from perdure.engine.ledger import Ledger
 from perdure.engine.names import new_name, new_run_id
 from perdure.engine.session import Session, heed
 from perdure.engine.signature import shown_call
@@ -68,6 +69,8 @@ UNDONE = "undone"
 CONTINUED = "continued"
 _RUN_ID_CHARACTERS = 200
 _LOOKS = 100
+_LONG_WAITS = frozenset({WaitReason.HUMAN, WaitReason.SIGNAL, WaitReason.TIME, WaitReason.CHILD})
+"""For these a run may wait longer than a run that died is resumed without being named."""
 
 
 class Finished(Struct, frozen=True):
@@ -150,11 +153,16 @@ def open_run(
 
 
 def _refuse_paused(session: Session, run: Run) -> None:
-    park = read_park(run)
-    if park.code == RunPaused.code and not any(
-        mail.kind == "unpause" and mail.mail_id > run.heard for mail in session.store.read_mail(run.run_id)
-    ):
+    if is_paused(session.store, run):
+        park = read_park(run)
         raise RunPaused(park.message, safe=park.safe, hint=park.hint)
+
+
+def is_paused(store: Store, run: Run) -> bool:
+    """Whether somebody paused the run, and nobody has let it go on since."""
+    return read_park(run).code == RunPaused.code and not any(
+        mail.kind == "unpause" and mail.mail_id > run.heard for mail in store.read_mail(run.run_id)
+    )
 
 
 def continuation(run: Run) -> str:
@@ -178,7 +186,7 @@ def vanished(run_id: str) -> UnknownRun:
 
 def described_state(store: Store, run_id: str) -> str:
     """The run's state, with its reason where it waits."""
-    found = known_run(store, run_id)
+    found = newest(store, run_id) or known_run(store, run_id)
     return f"{found.state} ({found.reason})" if found.reason else found.state
 
 
@@ -189,6 +197,7 @@ def load(session: Session, run: Run, *, quietly: bool = False) -> Active:
         journal = Journal(records, suspects=run.suspects)
         active = Active(session.store, session.writer, run, journal, before="" if quietly else _before(records))
         active.deadline_at = journal.started().deadline_at
+        active.resources = Ledger(records)
         session.hold(active)
         heed(active)
     except BaseException:
@@ -348,7 +357,7 @@ def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
             continue
         if run.state == RunState.FAILED and (number > 0 or read_park(run).code == UNDONE):
             continue
-        if is_recent(run, now=now):
+        if is_recent(run, now=now) or run.reason in _LONG_WAITS:
             return run
         events.publish(events.RunPassedOver(run.run_id, run.name, now - run.updated_at))
     return None
@@ -448,23 +457,58 @@ def _stopped(active: Active) -> Generator[Operation, Any, BaseException]:
 
 def end_cancelled(active: Active) -> Generator[Operation, Any, None]:
     """Tell the children, then record that the run was cancelled; told twice after a crash, they hear it once."""
-    for record in open_children(active.journal):
-        child: Opened = read_body(record)
-        with contextlib.suppress(UsageError):  # it ended by itself, or was never created
-            cancel_child(active.store, child.child, by=active.row.name)
+    for child in open_children(active):
+        cancel_child(active.store, child.run_id, by=active.row.name)
     taken = tuple(mail.mail_id for mail in active.mail() if mail.kind == "cancel")
     yield from _end(active, Ended(state=RunState.CANCELLED), taken=taken)
 
 
-def open_children(journal: Journal) -> list[Record]:
-    """The waits for children that have no answer yet."""
-    waits = [entry.wait for entry in journal.entries.values() if entry.wait is not None and entry.completion is None]
-    return [wait for wait in waits if read_body(wait).reason == "child"]
+def end_if_free(session: Session, run: Run) -> None:
+    """End a cancelled run that nobody holds, and its children; one that somebody took meanwhile hears of it there."""
+    if session.is_running(run):
+        return
+    try:
+        taken = session.claim(run.run_id, pardon=True)
+    except RunHeld:
+        return
+    if taken.state in FINISHED:
+        session.release(run.run_id)
+        return
+    active = load(session, taken)
+    try:
+        drive(end_cancelled(active))
+    finally:
+        session.release(run.run_id)
+    end_free_children(session, active)
+
+
+def end_free_children(session: Session, active: Active) -> None:
+    """End the children of a cancelled run that nobody holds, such as those that wait for a person."""
+    for child in open_children(active):
+        end_if_free(session, child)
+
+
+def open_children(active: Active) -> list[Run]:
+    """The children that the run started and has no outcome of, where they have not ended by themselves."""
+    entries = Journal(active.store.load_journal(active.row.run_id)).entries.values()
+    waits: list[Opened] = [read_body(entry.wait) for entry in entries if entry.wait and not entry.completion]
+    found = [newest(active.store, wait.child) for wait in waits if wait.child]
+    return [child for child in found if child is not None and child.state not in FINISHED]
+
+
+def newest(store: Store, run_id: str) -> Run | None:
+    """The run of this id, or the one that goes on in its place."""
+    run = store.read_run(run_id)
+    while run is not None and (following := continuation(run)):
+        run = store.read_run(following)
+    return run
 
 
 def cancel_child(store: Store, run_id: str, *, by: str) -> None:
     """Ask a run to end; its holder, or whoever looks at it next, does that."""
-    store.post(Mail(0, run_id, "cancel", "", "{}", by, clock.wall_seconds()))
+    run = newest(store, run_id)
+    if run is not None and run.state not in FINISHED:
+        store.post(Mail(0, run.run_id, "cancel", "", "{}", by, clock.wall_seconds()))
 
 
 def _restart(active: Active, spec: AgentSpec, signal: RunRestarted) -> Generator[Operation, Any, BaseException]:
@@ -507,6 +551,15 @@ def _taken_over(active: Active) -> RunHeld:
     return held(run, active.store.read_worker(run.holder))
 
 
+def _tell_parent(active: Active) -> None:
+    """Wake a parent that left memory. Told before the end is recorded: one told too early just looks once more."""
+    lineage = active.journal.started().lineage
+    if lineage:
+        parent, child = lineage[-1].partition(" ")[0], active.row.run_id
+        with contextlib.suppress(UnknownRun):  # a parent that is gone needs no waking
+            active.read(active.store.post, Mail(0, parent, "child", child, "{}", active.row.name, clock.wall_seconds()))
+
+
 def _end(
     active: Active,
     ended: Ended,
@@ -518,6 +571,8 @@ def _end(
     heard: int = 0,
 ) -> Generator[Operation, Any, None]:
     detail = write_park(park) if park else ""
+    if ended.state in FINISHED or ended.state == RunState.FAILED:
+        _tell_parent(active)
     ticket, _ = active.submit(
         Kind.ENDED,
         None,

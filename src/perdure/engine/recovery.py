@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -35,7 +36,7 @@ from perdure.resources.folder import Keep, unpacked
 from perdure.resources.kinds import RECREATABLE, Resource
 from perdure.resources.look import Look, Seen, see_all
 from perdure.resources.registry import known
-from perdure.resources.restore import Restoration
+from perdure.resources.restore import Restoration, beside
 from perdure.store.lease import read_park
 
 if TYPE_CHECKING:
@@ -156,10 +157,14 @@ def validated(active: Active, tracked: list[Tracked]) -> Generator[Operation, An
         if found is not None:
             findings.append(Finding(each, look, found, before))
     letters = [mail for mail in active.read(active.mail) if mail.kind == "accept"]
-    if not findings and not letters:
+    differing = {id(finding.tracked) for finding in findings}
+    restored = [each for each in tracked if id(each) not in differing and _was_restored(active, each)]
+    if not findings and not letters and not restored:
         return
     shown = "\n".join(_shown_in(mail) for mail in letters)
     settled: Settled = yield Offload(lambda: _settle(active, findings, shown))
+    for each in restored:
+        _note_recreated(active, settled, each, f"{resource_of(each).words}; {_kept_in(_aside_of(active, each))}")
     yield from _record(active, settled, letters)
     if settled.parked:
         raise active.halt(
@@ -229,10 +234,7 @@ def _settle(active: Active, findings: list[Finding], shown: str) -> Settled:
         if tracked.on_change == "recreate" and finding.difference.what != "unreachable":
             problem, aside = _recreate(active, finding)
             if not problem:
-                look = active.resources.next_look()
-                settled.touched.resources[terms.resource.key] = msgspec.structs.replace(tracked, look=look)
-                settled.words.append(f"recreated: {words}{aside}")
-                settled.outcomes.append((f"{words}{aside}", "recreated"))
+                _note_recreated(active, settled, tracked, f"{words}{aside}")
                 continue
         if is_accepted:
             problem = _accept(active, settled, finding, terms) or problem
@@ -290,8 +292,29 @@ def _recreate(active: Active, finding: Finding) -> tuple[str, str]:
     left = difference(resource_of(tracked), tracked, seen, before=finding.before)
     if left is not None:
         return f"{name} was recreated and still differs: {left.words}", ""
-    aside = sorted({str(path) for path in restoration.aside})
-    return "", f"; what was there is kept in {', '.join(aside)}" if aside else ""
+    return "", f"; {_kept_in(_aside_of(active, tracked))}" if restoration.aside else ""
+
+
+def _note_recreated(active: Active, settled: Settled, tracked: Tracked, words: str) -> None:
+    """It is as it was; the next restoration has another number, and another place for what is in its way."""
+    again = msgspec.structs.replace(tracked, look=active.resources.next_look())
+    settled.touched.resources[resource_of(tracked).key] = again
+    settled.words.append(f"recreated: {words}")
+    settled.outcomes.append((words, "recreated"))
+
+
+def _was_restored(active: Active, tracked: Tracked) -> bool:
+    """Whether it was recreated by a process that was killed before it could say so, with something put aside."""
+    is_candidate = tracked.on_change == "recreate" and tracked.kind in RECREATABLE
+    return is_candidate and os.path.lexists(_aside_of(active, tracked))
+
+
+def _aside_of(active: Active, tracked: Tracked) -> Path:
+    return beside(Path(place_of(active, tracked).identity), tracked.look)
+
+
+def _kept_in(aside: Path) -> str:
+    return f"what was there is kept in {aside}"
 
 
 def _put_back(place: Resource, finding: Finding, restoration: Restoration) -> None:

@@ -11,17 +11,19 @@ import asyncio
 import contextvars
 import threading
 import weakref
-from collections import defaultdict
+from collections import defaultdict, deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure import clock
 from perdure.engine import lifecycle
 from perdure.engine.execute import LOOK_SECONDS, execute, execute_async
-from perdure.errors import PerdureError, RunHeld, RunRestarted, RunWaits
+from perdure.errors import PerdureError, RunHeld, RunPaused, RunRestarted, RunWaits
 from perdure.records import FINISHED, RunState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from perdure.engine.active import Active
     from perdure.engine.agent import AgentSpec
     from perdure.engine.lifecycle import Finished
@@ -46,6 +48,14 @@ class Task:
         self.is_moving = False
 
 
+class Level:
+    """The runs of one depth of parents and children that are to be executed, and the threads that do it."""
+
+    def __init__(self) -> None:
+        self.queue: deque[Task] = deque()
+        self.threads = 0
+
+
 _runners: Final[weakref.WeakKeyDictionary[Session, Runner]] = weakref.WeakKeyDictionary()
 _making: Final = threading.Lock()
 
@@ -65,7 +75,7 @@ class Runner:
         self._session = weakref.proxy(opened)
         self._lock = threading.Lock()
         self._tasks: dict[str, Task] = {}
-        self._turns: defaultdict[int, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(AT_ONCE))
+        self._levels: defaultdict[int, Level] = defaultdict(Level)
         self._waiter: threading.Thread | None = None
 
     def begin(self, task: Task, active: Active | Finished) -> None:
@@ -73,7 +83,7 @@ class Runner:
         with self._lock:
             self._tasks[task.run_id] = task
             task.is_moving = True
-        self._start(task, active)
+        self._start_thread(self._work, task, active)
 
     def ensure(self, task: Task) -> Task:
         """See to it that the run moves: here, unless it is known here already."""
@@ -82,23 +92,42 @@ class Runner:
             if known is not None:
                 return known
             self._tasks[task.run_id] = task
-            task.is_moving = True
-        self._start(task, None)
+        self._queue(task)
         return task
 
-    def _start(self, task: Task, active: Active | Finished | None) -> None:
-        thread = threading.Thread(target=self._work, args=(task, active), name=f"perdure-{task.run_id}")
-        contextvars.Context().run(thread.start)
+    def is_moving(self, run_id: str) -> bool:
+        """Whether the run is executed here, or about to be: what its row says of it may be over in a moment."""
+        task = self._tasks.get(run_id)
+        return task is not None and task.is_moving
+
+    def _queue(self, task: Task) -> None:
+        """Have a run executed as soon as one of the threads of its level is free."""
+        with self._lock:
+            task.is_moving = True
+            level = self._levels[task.depth]
+            level.queue.append(task)
+            if level.threads == AT_ONCE:
+                return
+            level.threads += 1
+        self._start_thread(self._serve, level)
+
+    def _serve(self, level: Level) -> None:
+        while True:
+            with self._lock:
+                if not level.queue:
+                    level.threads -= 1
+                    return
+                task = level.queue.popleft()
+            self._work(task, None)
+
+    def _start_thread(self, target: Callable[..., None], *args: Any) -> None:
+        thread = threading.Thread(target=target, args=args, name="perdure-run")
+        contextvars.Context().run(thread.start)  # it serves other runs, and is no part of the one that asks
 
     def _work(self, task: Task, active: Active | Finished | None) -> None:
-        turn = self._turns[task.depth] if active is None else None
-        if turn is not None:
-            turn.acquire()
         try:
             self._move(task, active)
         finally:
-            if turn is not None:
-                turn.release()
             if task.parent:
                 self._session.ring(task.parent)
 
@@ -110,7 +139,7 @@ class Runner:
             except RunRestarted as restarted:
                 self._follow(task, restarted.next_id)
                 active = None
-            except (RunWaits, RunHeld):
+            except (RunWaits, RunHeld, RunPaused):
                 self._wait(task)
                 return
             except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
@@ -162,13 +191,13 @@ class Runner:
             except PerdureError:  # a store that fails here fails the runs at their own next write
                 continue
             for task in ready:
-                task.is_moving = True
-                self._start(task, None)
+                self._queue(task)
 
     def _ready(self, waiting: list[Task], *, thoroughly: bool) -> list[Task]:
         """Those that are due; now and then also those that somebody else moved or ended."""
         store = self._session.store
-        due = {run.run_id for run in store.list_due(now=clock.wall_seconds(), limit=10_000)}
+        found = store.list_due(now=clock.wall_seconds(), limit=10_000)
+        due = {run.run_id for run in found if not lifecycle.is_paused(store, run)}
         ready = [task for task in waiting if task.run_id in due]
         for task in waiting if thoroughly else ():
             run = store.read_run(task.run_id)

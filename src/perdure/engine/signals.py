@@ -62,7 +62,7 @@ class ForSignal:
                 return Resolution(sealed=_body(mail.body), taken=(mail.mail_id,), by=mail.by)
         if not place.is_due:
             return None
-        late = DeadlineExceeded(f"No signal {self._name!r} came in {self._seconds:g} s.")
+        late = DeadlineExceeded(f"No signal {self._name!r} came in {place.allowed_seconds(self._seconds):g} s.")
         return Resolution(failure=describe_failure(late))
 
     def standing(self, place: Place) -> Waiting:

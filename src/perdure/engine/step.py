@@ -8,6 +8,8 @@ from perdure import clock, codec, events
 from perdure.engine.call import Prepared, S, Spec, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform
 from perdure.engine.failure import describe_failure, exhausted, rebuild
+from perdure.engine.ledger import NOTHING
+from perdure.engine.recovery import heed_problem, touched_by
 from perdure.engine.scope import Frame
 from perdure.errors import UnstorableValue
 from perdure.policy import ONCE, Retry, delay_seconds, may_retry
@@ -98,6 +100,7 @@ def record_value(
     sealed, decoded = seal_result(prepared, value)
     raw, blob, stored = active.stored_value(sealed)
     state, dropped = active.state_changes()
+    touched = (yield from touched_by(active, prepared.call.key, kind)) if active.resources.is_busy else NOTHING
     body = Done(
         value=raw,
         blob=blob,
@@ -106,11 +109,16 @@ def record_value(
         shown=prepared.shown(),
         state=state,
         dropped=dropped,
+        resources=tuple(touched.resources.values()),
+        artifacts=tuple(touched.artifacts),
     )
     power = True if kind is Kind.RECEIPT else None
-    ticket, _ = active.submit(kind, prepared.call, body, stored=stored, power=power)
+    ticket, _ = active.submit(kind, prepared.call, body, stored=(*stored, *touched.stored), power=power)
     yield Commit(active, ticket)
     active.publish_step(prepared.call, kind=spec.kind, seconds=seconds, attempt=attempt, failed=False)
+    if touched is not NOTHING:
+        active.resources.commit(touched)
+        heed_problem(active, touched)
     return decoded
 
 
@@ -135,6 +143,7 @@ def record_failure(
     ran_out = spec.retry.attempts > 1 and isinstance(error, spec.retry.on)
     failure = exhausted(spec.name, attempt, error) if ran_out else describe_failure(error)
     state, dropped = active.state_changes()
+    touched = (yield from touched_by(active, prepared.call.key, kind)) if active.resources.is_busy else NOTHING
     body = Done(
         failure=failure,
         attempt=attempt,
@@ -142,10 +151,16 @@ def record_failure(
         shown=prepared.shown(),
         state=state,
         dropped=dropped,
+        resources=tuple(touched.resources.values()),
+        artifacts=tuple(touched.artifacts),
     )
-    ticket, _ = active.submit(kind, prepared.call, body, power=True if kind is Kind.RECEIPT else None)
+    power = True if kind is Kind.RECEIPT else None
+    ticket, _ = active.submit(kind, prepared.call, body, stored=touched.stored, power=power)
     yield Commit(active, ticket)
     active.publish_step(prepared.call, kind=spec.kind, seconds=seconds, attempt=attempt, failed=True)
+    if touched is not NOTHING:
+        active.resources.commit(touched)
+        heed_problem(active, touched)
     return prepared.failed(rebuild(failure, spec.function, name=spec.name))
 
 

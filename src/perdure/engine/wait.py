@@ -88,6 +88,10 @@ class Place(Struct, frozen=True):
         """Whether the time of this wait is over."""
         return 0 < self.opened.due_at <= clock.wall_seconds()
 
+    def allowed_seconds(self, seconds: float | None) -> float:
+        """How long the wait was given: as the code says, or, where it no longer says so, as was recorded."""
+        return round(self.opened.due_at - self.record.at, 1) if seconds is None else seconds
+
     def waiting(self, shown: str, hint: str, *, due_at: float = 0.0, is_busy: bool = False) -> Waiting:
         """The wait as it stands."""
         heard = max((mail.mail_id for mail in self.mail), default=0)

@@ -27,7 +27,7 @@ UNFINISHED: Final = ".perdure-new-"
 """Begins the name of a file that is being written back; whoever finds one was there when that was interrupted."""
 
 SIZE_LIMIT: Final = 64 * 1024 * 1024
-_ASIDE: Final = re.compile(r"\.perdure-\d+(-\d+)?$")
+_ASIDE: Final = r"\.perdure-\d+(-\d+)?$"
 """What a restoration has put aside is no part of a directory."""
 
 _MODE: Final = 0o777
@@ -185,7 +185,7 @@ def _walk(root: Path, ignore: Sequence[str]) -> Iterator[tuple[str, os.DirEntry[
 
 
 def _is_ignored(path: str, name: str, ignore: Sequence[str]) -> bool:
-    if name.startswith(UNFINISHED) or _ASIDE.search(name):
+    if name.startswith(UNFINISHED) or (".perdure-" in name and re.search(_ASIDE, name)):
         return True
     return any(fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(path, pattern) for pattern in ignore)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,23 +38,23 @@ class Restoration:
         if _holds(path, wanted):
             path.chmod(wanted.mode)
             return
-        self._put_aside(path, self._beside(path), replaced=True)
+        self._put_aside(path, beside(path, self._number), replaced=True)
         self._write(path, wanted)
 
     def absence(self, path: Path) -> None:
         """Make something not be there: it is put aside."""
         if os.path.lexists(path):
-            self._put_aside(path, self._beside(path), replaced=False)
+            self._put_aside(path, beside(path, self._number), replaced=False)
 
     def directory(self, root: Path, listing: Listing, ignore: Sequence[str]) -> None:
         """Make a directory what it was: entries that differ or are new are put aside, ignored ones stay."""
         root = Path(os.path.realpath(root))
-        beside = self._beside(root)
+        aside = beside(root, self._number)
         if os.path.lexists(root) and not root.is_dir():
-            self._put_aside(root, beside / root.name, replaced=False)
+            self._put_aside(root, aside / root.name, replaced=False)
         root.mkdir(parents=True, exist_ok=True)
         wanted = {entry.path: entry for entry in listing.entries}
-        self._clear(root, beside, wanted, Scan().directory(root, ignore))
+        self._clear(root, aside, wanted, Scan().directory(root, ignore))
         folders = [entry for entry in listing.entries if entry.kind == "dir"]
         for entry in folders:
             folder = root / entry.path
@@ -66,7 +65,7 @@ class Restoration:
         for entry in reversed(folders):
             (root / entry.path).chmod(entry.mode)
 
-    def _clear(self, root: Path, beside: Path, wanted: dict[str, Listed], found: Listing) -> None:
+    def _clear(self, root: Path, aside: Path, wanted: dict[str, Listed], found: Listing) -> None:
         """Put everything aside that is not as it was."""
         moved: tuple[str, ...] = ()
         for entry in found.entries:
@@ -76,7 +75,7 @@ class Restoration:
             if expected is not None and expected.kind == entry.kind and expected.content == entry.content:
                 continue
             replaced = expected is not None and expected.kind == entry.kind == "file"
-            self._put_aside(root / entry.path, beside / entry.path, replaced=replaced)
+            self._put_aside(root / entry.path, aside / entry.path, replaced=replaced)
             moved = (*moved, f"{entry.path}/") if entry.kind == "dir" else moved
 
     def _fill(self, path: Path, entry: Listed) -> None:
@@ -116,12 +115,17 @@ class Restoration:
             with contextlib.suppress(OSError):
                 os.link(path, aside)
                 return
+            import shutil  # file systems without hard links are rare, and the module is slow to import
+
             shutil.copy2(path, aside)
             return
         path.rename(aside)
 
-    def _beside(self, path: Path) -> Path:
-        return path.with_name(f"{path.name}.perdure-{self._number}")
+
+def beside(path: Path, number: int) -> Path:
+    """Where the restoration with this number puts what stands in the way of this path."""
+    path = Path(os.path.realpath(path))
+    return path.with_name(f"{path.name}.perdure-{number}")
 
 
 def _holds(path: Path, entry: Listed) -> bool:

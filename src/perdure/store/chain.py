@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +21,7 @@ from perdure.records import (
     Ended,
     Intended,
     Kind,
+    Listing,
     Loss,
     Mail,
     Record,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 Row = tuple[Any, ...]
+_KEEPING: Final = frozenset({Kind.STEP, Kind.RECEIPT, Kind.OBSERVED})
+_KEPT: Final = ('"resources":[', '"artifacts":[')
 
 
 class Prefix(Struct, frozen=True):
@@ -84,10 +87,12 @@ def trusted_prefix(run: Run, rows: Iterable[Row]) -> Prefix:
 
 def sound_prefix(prefix: Prefix, load_blob: Callable[[bytes], bytes]) -> Prefix:
     """The part of a prefix whose bodies, and the large values they refer to, can be read as well."""
+    sound: set[bytes] = set()
     for number, record in enumerate(prefix.records):
         try:
             for digest in blobs_of(record):
                 load_blob(digest)
+            _load_kept(record, load_blob, sound)
         except PerdureError as error:
             return Prefix(prefix.records[:number], f"record {record.seq}: {error.message.rstrip('.')}")
         except (ValueError, RecursionError) as error:
@@ -182,6 +187,24 @@ def blobs_of(record: Record) -> list[bytes]:
     if isinstance(body, (Done, Batch, Intended, Settled, Ended)) and body.blob:
         return [bytes.fromhex(body.blob)]
     return []
+
+
+def _load_kept(record: Record, load_blob: Callable[[bytes], bytes], sound: set[bytes]) -> None:
+    """Read every content that a record keeps of resources, once however many records keep it."""
+    is_keeping = record.kind in _KEEPING and any(mention in record.body for mention in _KEPT)
+    body = read_body(record) if is_keeping else None
+    wanted = [bytes.fromhex(kept.digest) for kept in getattr(body, "artifacts", ())]
+    for tracked in getattr(body, "resources", ()):
+        address = bytes.fromhex(tracked.listing)
+        if address and address not in sound:
+            listing = msgspec.json.decode(load_blob(address), type=Listing)
+            sound.add(address)
+            files = [entry for entry in listing.entries if entry.kind == "file" and tracked.kept]
+            wanted += [bytes.fromhex(entry.content) for entry in files]
+    for digest in wanted:
+        if digest not in sound:
+            load_blob(digest)
+            sound.add(digest)
 
 
 def needs_repair(run: Run, prefix: Prefix) -> bool:

@@ -19,6 +19,7 @@ from perdure.telemetry.text import age, counted, duration, legible
 MAX_LINES: Final = 8
 """A script's own output must not drown in ours: after so many lines this process is silent."""
 
+_WORDS_CHARACTERS: Final = 300
 _SHOWN: Final = (
     events.StoreOpened,
     events.RunResumed,
@@ -28,6 +29,7 @@ _SHOWN: Final = (
     events.MapAdvanced,
     events.DoubtPending,
     events.DoubtSettled,
+    events.ResourceSettled,
 )
 
 _OUTCOMES: Final = {
@@ -102,6 +104,8 @@ def describe(event: events.Observable) -> str:
             )
         case events.DoubtSettled(_, _, step, outcome, by):
             return f"{legible(step)} was in doubt; by {legible(by)}: {_OUTCOMES.get(outcome, outcome)}"
+        case events.ResourceSettled(_, _, words, outcome):
+            return f"{outcome}: {legible(words, _WORDS_CHARACTERS)}"
         case _:
             return ""
 

@@ -20,7 +20,8 @@ _ATTEMPTS: Final = 3
 """After so many attempts of unknown end a person is asked: the cause does not go away by itself."""
 
 _OUTPUT_BYTES: Final = 64 * 1024
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./@:+~-]*")
+_REMOTE: Final = re.compile(r"[A-Za-z0-9_/.][A-Za-z0-9_./@:+~-]*")
+_BRANCH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
 _COMMIT: Final = re.compile(r"[0-9a-fA-F]{7,64}")
 _QUESTION_SECONDS: Final = 120.0
 
@@ -120,8 +121,8 @@ def git_push(
     again. Hooks on the remote see what git shows them.
     """
     place = _checked_text(repo, "git_push", "repo")
-    for name, value in (("remote", remote), ("branch", branch)):
-        if not isinstance(value, str) or not (_NAME.fullmatch(value) or (name == "remote" and value.startswith("/"))):
+    for name, value, form in (("remote", remote, _REMOTE), ("branch", branch, _BRANCH)):
+        if not isinstance(value, str) or not form.fullmatch(value):
             raise _misused("git_push", f"{name}={value!r} is not a usable name.", "git_push(repo, 'origin', 'main')")
     if commit is not None and not (isinstance(commit, str) and _COMMIT.fullmatch(commit)):
         raise _misused("git_push", f"commit={commit!r} is not a commit id.", "pass what git_commit returned")

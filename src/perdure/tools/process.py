@@ -90,7 +90,6 @@ def run_bounded(
             start_new_session=True,
             pass_fds=(lifeline,),
         )
-        os.write(lifeline, str(process.pid).encode())
     excerpts = (Excerpt(max_bytes), Excerpt(max_bytes))
     try:
         timed_out = _pump(process, excerpts, given, timeout)
@@ -108,14 +107,14 @@ def run_bounded(
 
 
 def living(key: str, *, seconds: float) -> str:
-    """What still lives of an earlier command with this key, after waiting so long for its end; empty for nothing."""
+    """How to see what still lives of an earlier command with this key, after so long a wait; empty for nothing."""
     path = _lifeline_path(key)
     try:
         with opened(path, os.O_RDWR) as descriptor:
             if lock_within(descriptor, seconds):
                 path.unlink()
                 return ""
-            return f"process group {os.read(descriptor, 20).decode() or '(not known)'}"
+            return f"to see it: fuser -v {path}"
     except FileNotFoundError:
         return ""
 
@@ -190,7 +189,7 @@ def _lifeline(key: str) -> Iterator[int]:
     path = _lifeline_path(key)
     with opened(path, os.O_RDWR | os.O_CREAT, 0o600) as descriptor:
         if not try_lock(descriptor):
-            raise BlockingIOError(f"an earlier process of this very call is still running (see: fuser {path})")
+            raise BlockingIOError(f"an earlier process of this very call still runs (to see it: fuser -v {path})")
         yield descriptor
 
 

@@ -278,9 +278,12 @@ def _work_of(fn: Callable[[Any], Any]) -> Work:
     """What is known of the function: a step or an effect brings its own options."""
     spec = spec_of(fn)
     if spec is not None:
+        bound = (fn.__self__,) if inspect.ismethod(fn) else ()
         effect = spec if isinstance(spec, EffectSpec) else None
         signature = spec.signature
-        return Work(spec.function, spec.name, signature.returns, signature.is_async, spec.retry, spec.timeout, effect)
+        return Work(
+            spec.function, spec.name, signature.returns, signature.is_async, spec.retry, spec.timeout, effect, bound
+        )
     if not callable(fn):
         raise UsageError(
             f"perdure.map was given {codec.describe(fn)} to call.",
@@ -306,7 +309,7 @@ def _key_of(key: Callable[[Any], str] | None, work: Work) -> Callable[[Any], str
     own = None if work.effect is None else work.effect.key
     if key is not None or own is None:
         return key
-    return own if callable(own) else lambda _: own
+    return (lambda item: own(*work.bound, item)) if callable(own) else lambda _: own
 
 
 def _whole(number: int, what: str) -> int:

@@ -1,4 +1,4 @@
-"""Executes the items of a map: one after another in place, or several at once in threads or tasks.
+"""Executes several items of a map at once, in threads or in tasks.
 
 A lane is no strand of the agent: no key depends on which lane an item is executed in.
 """
@@ -13,16 +13,14 @@ from collections.abc import Callable, Coroutine, Generator
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from perdure.engine.drive import Operation, drive, drive_async
+from perdure.engine.drive import Operation
+from perdure.engine.mapping.item import Outcome, Performer
 from perdure.engine.mapping.source import Item
 from perdure.engine.scope import Frame, Scope, enter_frame
 from perdure.errors import Signal
 
-Perform = Callable[[Item, Frame], Generator[Operation, Any, Any]]
-"""The flow of one item, in the frame of the lane that executes it."""
-
-Ended = tuple[Item, Any, BaseException | None]
-"""An item, what its flow returned, and what it raised if it did."""
+Ended = tuple[Item, Outcome | None, BaseException | None]
+"""An item, and what became of it, or what stopped it."""
 
 
 class Lanes(Protocol):
@@ -41,41 +39,11 @@ class Lanes(Protocol):
         """An operation that ends the lanes, each after the item it executes."""
 
 
-class Inline:
-    """One item at a time, in the thread or task of the map itself; `start` only remembers it."""
-
-    def __init__(self, perform: Perform, frame: Frame) -> None:
-        self._perform = perform
-        self._frame = frame
-        self._item: Item | None = None
-        self.busy = 0
-
-    def start(self, item: Item) -> None:
-        self._item = item
-        self.busy = 1
-
-    def next(self, seconds: float) -> Operation:
-        del seconds
-        return self
-
-    def now(self) -> Ended | None:
-        item, self._item, self.busy = self._item, None, 0
-        return None if item is None else (item, drive(self._perform(item, self._frame)), None)
-
-    async def later(self) -> Ended | None:
-        item, self._item, self.busy = self._item, None, 0
-        return None if item is None else (item, await drive_async(self._perform(item, self._frame)), None)
-
-    def close(self) -> Operation:
-        self._item, self.busy = None, 0
-        return self
-
-
 class Threads:
     """Several items at once, each in a thread."""
 
-    def __init__(self, perform: Perform, frame: Frame, *, count: int) -> None:
-        self._perform = perform
+    def __init__(self, performer: Performer, frame: Frame, *, count: int) -> None:
+        self._performer = performer
         self._frame = frame
         self._count = count
         self._items: SimpleQueue[Item | None] = SimpleQueue()
@@ -116,7 +84,7 @@ class Threads:
         while (item := self._items.get()) is not None:
             try:
                 with _moving(frame):
-                    outcome = drive(self._perform(item, frame))
+                    outcome = self._performer.now(item, frame)
                 self._ended.put((item, outcome, None))
             except BaseException as error:  # noqa: BLE001 - raised again by the map
                 self._ended.put((item, None, error))
@@ -125,8 +93,8 @@ class Threads:
 class Tasks:
     """Several items at once, each in a task of the running event loop."""
 
-    def __init__(self, perform: Perform, frame: Frame, *, count: int) -> None:
-        self._perform = perform
+    def __init__(self, performer: Performer, frame: Frame, *, count: int) -> None:
+        self._performer = performer
         self._frame = frame
         self._count = count
         self._items: asyncio.Queue[Item] = asyncio.Queue()
@@ -171,7 +139,7 @@ class Tasks:
             item = await self._items.get()
             try:
                 with _moving(frame):
-                    outcome = await drive_async(self._perform(item, frame))
+                    outcome = await self._performer.later(item, frame)
                 self._ended.put_nowait((item, outcome, None))
             except (Exception, Signal) as error:  # noqa: BLE001 - raised again by the map
                 self._ended.put_nowait((item, None, error))

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from perdure import codec
@@ -23,7 +24,12 @@ SCOPE: Final = "items"
 """The strand in which a source makes its own calls."""
 
 KEY_CHARACTERS: Final = 500
+_SHORT_CHARACTERS: Final = 100
+_KEY, _PLAIN, _DIGEST = b"k", b"p", b"d"
+"""How an item is recognised: by its key, by itself where it is short and plain, or by its digest."""
+
 _ENDED: Final = object()
+_encode: Final = msgspec.msgpack.Encoder().encode
 _INDEXED: Final = frozenset({list, tuple, range})
 """Sources that run no code of the user's when they are walked."""
 
@@ -39,7 +45,7 @@ class Restartable(Protocol[T_co]):
 
 
 class Item(Struct, frozen=True, gc=False):
-    """One item: its number, its value, the digest it is recognised by, and how it looks to a person."""
+    """One item: its number, its value, the bytes it is recognised by, and how it looks to a person."""
 
     index: int
     value: Any
@@ -109,16 +115,15 @@ class Source:
     def _recognised(self, index: int, value: Any) -> Item:
         if self._key is not None:
             key = self._checked_key(index, value)
-            return Item(index, value, hashlib.sha256(key.encode()).digest()[:16], shown_value(value), key)
+            return Item(index, value, _KEY + key.encode(), shown_value(value), key)
         try:
-            print_ = codec.digest_arguments({"item": value}, of=self._name, cache=None)
+            return Item(index, value, _print(value, self._name), shown_value(value), "")
         except UnstorableValue as error:
             raise UnstorableValue(
                 f"{self._name}: item {index:,} cannot be recognised after a restart: {error.message}",
                 safe=f"the {index:,} items before it are not affected.",
                 hint="walk over plain data, or name each item: key=lambda item: item.id",
             ) from None
-        return Item(index, value, print_, shown_value(value), "")
 
     def _checked_key(self, index: int, value: Any) -> str:
         key = self._key(value) if self._key is not None else ""
@@ -150,7 +155,17 @@ def checked_items(items: object, *, name: str) -> object:
 
 def digest_of(items: Iterable[Item]) -> str:
     """The digest over the items of a batch."""
-    return hashlib.sha256(b"".join(item.print for item in items)).hexdigest()[:32]
+    return hashlib.sha256(_encode([item.print for item in items])).hexdigest()[:32]
+
+
+def _print(value: Any, name: str) -> bytes:
+    kind = type(value)
+    if kind is int or (kind is str and len(value) <= _SHORT_CHARACTERS):
+        try:
+            return _PLAIN + _encode(value)
+        except (OverflowError, UnicodeEncodeError):
+            return _DIGEST + codec.digest_arguments({"item": value}, of=name)
+    return _DIGEST + codec.digest_arguments({"item": value}, of=name)
 
 
 def matches(batch: Batch, items: list[Item]) -> bool:

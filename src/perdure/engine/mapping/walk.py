@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import zlib
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,8 +18,8 @@ from msgspec import Raw
 from perdure import clock, events
 from perdure.engine.active import Failed, Stop
 from perdure.engine.drive import Commit, Operation
-from perdure.engine.mapping.item import Outcome, effect_item, item_key, pure_item
-from perdure.engine.mapping.lanes import Inline, Lanes, Tasks, Threads
+from perdure.engine.mapping.item import Once, Outcome, Performer, Pure, item_key
+from perdure.engine.mapping.lanes import Lanes, Tasks, Threads
 from perdure.engine.mapping.mapped import Summary, read_lot
 from perdure.engine.mapping.source import Item, digest_of, matches
 from perdure.engine.step import record_failure, record_value
@@ -28,14 +29,40 @@ from perdure.store import blobs
 
 if TYPE_CHECKING:
     from perdure.engine.mapping.call import MapCall
+    from perdure.engine.scope import Frame
 
 LOT_BYTES: Final = 4 * 1024 * 1024
 """Results waiting for a commit are committed before they are larger than about this."""
 
 PRINT_BYTES: Final = 4
-"""How much of an item's digest is kept beside its result, to name the item that differs."""
+"""What is kept of an item beside its result, to name the item that differs."""
 
 _encode: Final = msgspec.json.Encoder().encode
+
+
+class Stretch:
+    """Execute items one after another, in place, until what is done should be committed."""
+
+    __slots__ = ("_frame", "_performer", "_walk")
+
+    def __init__(self, walk: Walk, performer: Performer, frame: Frame) -> None:
+        self._walk = walk
+        self._performer = performer
+        self._frame = frame
+
+    def now(self) -> None:
+        walk, perform, frame = self._walk, self._performer.now, self._frame
+        while walk.may_take() and (item := walk.take()) is not None:
+            walk.note(item, perform(item, frame))
+            if walk.is_due():
+                return
+
+    async def later(self) -> None:
+        walk, perform, frame = self._walk, self._performer.later, self._frame
+        while walk.may_take() and (item := walk.take()) is not None:
+            walk.note(item, await perform(item, frame))
+            if walk.is_due():
+                return
 
 
 class Walk:
@@ -50,7 +77,7 @@ class Walk:
         self._ready: list[tuple[Item, Outcome]] = []
         self._ready_bytes = 0
         self._early: dict[int, tuple[Item, Outcome]] = {}
-        self._failing: tuple[Item, Outcome] | None = None
+        self._failing: dict[int, tuple[Item, Outcome]] = {}
         self._more = True
         self._failed = 0
         self._seconds = 0.0
@@ -68,65 +95,85 @@ class Walk:
             yield from self._walk()
         finally:
             self._source.close()
-        if self._failing is not None:
-            raise (yield from self._fail(*self._failing)) from self._failing[1].error
+        if self._failing:
+            raise (yield from self._fail(*self._failing[min(self._failing)]))
         return (yield from self._finish())
 
     def _walk(self) -> Generator[Operation, Any, None]:
-        lanes = self._lanes()
+        lanes = None if self._lanes_count == 1 else self._lanes()
         try:
-            yield from self._advance(lanes)
-            yield lanes.close()
+            yield from self._one_by_one() if lanes is None else self._side_by_side(lanes)
         except GeneratorExit:
             raise
         except BaseException as error:
             yield from self._wind_up(lanes, error)
             raise
 
-    def _advance(self, lanes: Lanes) -> Generator[Operation, Any, None]:
+    def _one_by_one(self) -> Generator[Operation, Any, None]:
+        stretch = Stretch(self, self._performer(), self._prepared.frame)
+        while self.may_take():
+            yield stretch
+            yield from self._commit()
+
+    def _side_by_side(self, lanes: Lanes) -> Generator[Operation, Any, None]:
         seconds = self._options.seconds
         while True:
-            while self._may_start(lanes):
-                item = self._source.take()
-                if item is None:
-                    self._more = False
-                else:
-                    lanes.start(item)
+            while self._may_start(lanes) and (item := self.take()) is not None:
+                lanes.start(item)
             if not lanes.busy:
                 break
             ended = yield lanes.next(seconds)
             if ended is not None:
-                self._note(*ended)
-            if self._is_due():
+                self._note_ended(*ended)
+            if self.is_due():
                 yield from self._commit()
         yield from self._commit()
+        yield lanes.close()
 
     def _may_start(self, lanes: Lanes) -> bool:
+        under_way = lanes.busy + len(self._ready) + len(self._early)
+        return self.may_take() and lanes.busy < self._lanes_count and under_way < self._options.batch
+
+    def may_take(self) -> bool:
+        """Whether another item is wanted; raises where the run was stopped."""
         if self._active.signal is not None:
             raise self._active.signal
-        if not self._more or self._failing is not None or lanes.busy >= self._lanes_count:
-            return False
-        return lanes.busy + len(self._ready) + len(self._early) < self._options.batch
+        return self._more and not self._failing
 
-    def _note(self, item: Item, outcome: Outcome, error: BaseException | None) -> None:
-        """Put an item that ended into its place in the order."""
-        if error is not None:
-            raise error
+    def take(self) -> Item | None:
+        """The next item; None at the end of the source."""
+        item = self._source.take()
+        self._more = item is not None
+        return item
+
+    def note(self, item: Item, outcome: Outcome) -> None:
+        """Put an item that is done into its place in the order."""
         if outcome.failure is not None and not self._options.collect:
-            if self._failing is None or item.index < self._failing[0].index:
-                self._failing = (item, outcome)
+            self._failing[item.index] = (item, outcome)
             return
-        self._early[item.index] = (item, outcome)
+        if item.index == self._first + len(self._ready):
+            self._ready.append((item, outcome))
+            self._ready_bytes += len(outcome.sealed)
+            if not self._early:
+                return
+        else:
+            self._early[item.index] = (item, outcome)
         while (following := self._early.pop(self._first + len(self._ready), None)) is not None:
             self._ready.append(following)
             self._ready_bytes += len(following[1].sealed)
 
-    def _is_due(self) -> bool:
-        if not self._ready:
-            return False
-        if len(self._ready) >= self._lot or self._ready_bytes >= LOT_BYTES:
-            return True
-        return clock.elapsed_seconds() - self._since >= self._options.seconds
+    def is_due(self) -> bool:
+        """Whether what is ready should be committed now."""
+        ready = len(self._ready)
+        if ready >= self._lot or self._ready_bytes >= LOT_BYTES:
+            return ready > 0
+        return ready > 0 and clock.elapsed_seconds() - self._since >= self._options.seconds
+
+    def _note_ended(self, item: Item, outcome: Outcome | None, error: BaseException | None) -> None:
+        if error is not None:
+            raise error
+        if outcome is not None:
+            self.note(item, outcome)
 
     def _commit(self) -> Generator[Operation, Any, None]:
         """Commit the items that are done, up to the first that is not."""
@@ -181,29 +228,32 @@ class Walk:
             prepared, Kind.STEP, error, attempt=outcome.attempt, seconds=self._seconds
         )
         raised.add_note(f"perdure: {prepared.spec.name} failed at item {item.index:,}: {item.shown}")
+        raised.__cause__ = error
         if prepared.work.effect is not None:
-            self._active.failed.append(Failed(raised, item_key(prepared.call.key, item), {}))
+            keys = [item_key(prepared.call.key, failed) for failed, _ in self._failing.values()]
+            self._active.failed += [Failed(raised, key, {}) for key in keys]
         return raised
 
-    def _wind_up(self, lanes: Lanes, error: BaseException) -> Generator[Operation, Any, None]:
+    def _wind_up(self, lanes: Lanes | None, error: BaseException) -> Generator[Operation, Any, None]:
         """Stop: what is being executed comes to its end, and what is done is committed where it still can be."""
-        while lanes.busy and not isinstance(error, asyncio.CancelledError):
-            ended = yield lanes.next(self._options.seconds)
-            if ended is not None and ended[2] is None:
-                self._note(*ended)
-        yield lanes.close()
+        if lanes is not None:
+            while lanes.busy and not isinstance(error, asyncio.CancelledError):
+                ended = yield lanes.next(self._options.seconds)
+                if ended is not None and ended[1] is not None:
+                    self.note(ended[0], ended[1])
+            yield lanes.close()
         with contextlib.suppress(Signal, PerdureError):
             yield from self._commit()
 
+    def _performer(self) -> Performer:
+        work, key = self._prepared.work, self._prepared.call.key
+        if work.effect is None:
+            return Pure(work, self._active, map_key=key)
+        return Once(work.effect, self._active, map_key=key, bound=work.bound)
+
     def _lanes(self) -> Lanes:
-        prepared, work = self._prepared, self._prepared.work
-        key = prepared.call.key
-        perform = (
-            pure_item(work, self._active, key) if work.effect is None else effect_item(work.effect, self._active, key)
-        )
-        if self._lanes_count == 1:
-            return Inline(perform, prepared.frame)
-        return (Tasks if work.is_async else Threads)(perform, prepared.frame, count=self._lanes_count)
+        lanes = Tasks if self._prepared.work.is_async else Threads
+        return lanes(self._performer(), self._prepared.frame, count=self._lanes_count)
 
     def _skip_done(self) -> None:
         """Pass over the items that are done, and make sure that they are the ones that were."""
@@ -246,13 +296,14 @@ class Walk:
             return
         prefix = f"{self._prepared.call.key}["
         for key in self._active.journal.inside(self._prepared.call.key):
-            if int(key.removeprefix(prefix).removesuffix("]")) < self._first:
+            index = key.removeprefix(prefix).removesuffix("]")
+            if index.isdecimal() and int(index) < self._first:
                 self._active.unvisited.pop(key, None)
 
     def _differs(self, batch: Batch, items: list[Item]) -> BaseException:
         lot = read_lot(self._active.load_value(Raw(b""), batch.blob))
         for place, item in enumerate(items):
-            if lot.prints[place * PRINT_BYTES :][:PRINT_BYTES] != item.print[:PRINT_BYTES]:
+            if lot.prints[place * PRINT_BYTES :][:PRINT_BYTES] != _short(item):
                 was, now = lot.shown[place], item.shown
                 return self._diverged(
                     f"item {item.index:,} was {was}",
@@ -287,6 +338,10 @@ def _lot_of(ready: list[tuple[Item, Outcome]]) -> Lot:
     return Lot(
         values=[Raw(outcome.sealed) for _, outcome in ready],
         failures={place: outcome.failure for place, (_, outcome) in enumerate(ready) if outcome.failure is not None},
-        prints=b"".join([item.print[:PRINT_BYTES] for item, _ in ready]),
+        prints=b"".join([_short(item) for item, _ in ready]),
         shown=[item.shown for item, _ in ready],
     )
+
+
+def _short(item: Item) -> bytes:
+    return zlib.crc32(item.print).to_bytes(PRINT_BYTES, "big")

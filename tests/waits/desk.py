@@ -1,0 +1,81 @@
+"""The desk of the person who is asked: what lies there, what was written, and kills at moments of the store."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import perdure
+from perdure.engine.session import session
+from perdure.events import Observable
+from perdure.records import Kind, Mail, Opened, Question
+from tests.crash import killer
+from tests.engine.journals import bodies_of
+from tests.engine.world import world
+
+PATIENCE_SECONDS: Final = 60.0
+UNWRITTEN: Final = ("before", "inside")
+"""Sides of a write after which, if the process dies there, nothing of it is in the store."""
+
+WRITTEN: Final = ("unmarked", "marked", "after")
+"""Sides of a write after which it is in the store."""
+
+
+def killed(at: str, act: Callable[[], object]) -> None:
+    """Do something in a process of its own, which is killed at this moment of its work on the store."""
+
+    def armed() -> None:
+        os.environ[killer.AT] = at
+        killer.arm()
+        act()
+
+    world.killed_at("", armed)
+
+
+def opened(run_id: str = "r") -> list[Opened]:
+    """Everything the run ever waited for, oldest first."""
+    return bodies_of(run_id, Kind.WAIT)
+
+
+def questions(run_id: str = "r") -> list[Question]:
+    """Every question the run ever asked."""
+    return [wait.question for wait in opened(run_id) if wait.question is not None]
+
+
+def mails(run_id: str = "r") -> list[Mail]:
+    """The run's mailbox."""
+    return session().store.read_mail(run_id)
+
+
+def letters(run_id: str = "r") -> list[tuple[str, bool]]:
+    """Kind of each mail, and whether it was taken."""
+    return [(mail.kind, mail.taken > 0) for mail in mails(run_id)]
+
+
+def threads_end() -> None:
+    """Every thread that executed a run has ended, or ends now: none stays for a run that waits."""
+    for thread in threading.enumerate():
+        if thread.name == "perdure-run":
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
+
+
+class Bell:
+    """Rings for events of these kinds, so that a test waits for what happens and not for time to pass."""
+
+    def __init__(self, *kinds: type[Observable]) -> None:
+        self._heard: queue.Queue[Observable] = queue.Queue()
+        self._end = perdure.subscribe(self._heard.put, *kinds)
+
+    def wait(self) -> Any:
+        """The next event."""
+        return self._heard.get(timeout=PATIENCE_SECONDS)
+
+    def __enter__(self) -> Bell:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
