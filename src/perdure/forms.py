@@ -96,7 +96,7 @@ def _refuse_unknown(schema: object, root: object, depth: int) -> None:
             _refuse_unknown(inner, root, depth + 1)
 
 
-def _is_usable(keyword: str, part: Any, root: object) -> bool:
+def _is_usable(keyword: str, part: Any, root: object) -> bool:  # noqa: ANN401 - what stands there is what is asked
     """Whether this is something the keyword can be followed by."""
     if keyword in _NAMED_SUBSCHEMAS:
         return isinstance(part, dict)

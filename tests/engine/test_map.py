@@ -535,6 +535,25 @@ class TestBounds:
             tracemalloc.stop()
         assert large - small < 256 * 1024, f"{small:,} bytes for 1,000 items, {large:,} for 20,000"
 
+    def test_large_items_are_let_go_of_once_they_are_done(self) -> None:
+        """A batch of 50 items of a megabyte each holds a few of them at once, not all."""
+
+        def items() -> Iterator[bytes]:
+            for number in range(50):
+                yield bytes([number]) * 1_000_000
+
+        @perdure.agent
+        def agent() -> int:
+            return sum(perdure.map(len, items, batch=50, seconds=60))
+
+        tracemalloc.start()
+        try:
+            assert perdure.run(agent) == 50_000_000
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 15_000_000, f"{peak:,} bytes"
+
     def test_a_source_is_taken_from_only_as_far_as_needed(self) -> None:
         taken: list[int] = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import threading
 from typing import Any
 
@@ -266,6 +267,49 @@ def test_equal_items_are_different_effects() -> None:
     plan["lanes"] = 1
     assert perdure.run(letters, run_id="r") == ["receipt of same"] * 25
     assert len(records_of("r", Kind.RECEIPT, Kind.VERDICT)) >= 25
+
+
+def test_an_item_is_not_taken_for_an_equal_one_that_is_on_record() -> None:
+    of_the_first = hashlib.sha256(b"r\nmain.0[0]").hexdigest()[:32]
+    gate = threading.Barrier(2, timeout=30)
+
+    @perdure.effect
+    def picky(to: str) -> str:
+        if not world.count("open again"):
+            gate.wait()
+            if perdure.current().key == of_the_first:
+                raise ConnectionRefusedError("closed")
+        world.note("performed")
+        return to
+
+    @perdure.agent
+    def agent() -> list[str]:
+        return list(perdure.map(picky, ["same", "same"], concurrency=plan["lanes"]))
+
+    plan["lanes"] = 2
+    with pytest.raises(ConnectionRefusedError):
+        perdure.run(agent, run_id="r")
+    world.note("open again")
+    plan["lanes"] = 1
+    assert perdure.run(agent, run_id="r") == ["same", "same"]
+    assert world.count("performed") == 2
+
+
+def test_a_map_that_moved_elsewhere_in_the_code_parks_before_anything_happens_twice() -> None:
+    @perdure.agent
+    def inner() -> int:
+        return len(perdure.map(send, NAMES, batch=10))
+
+    @perdure.agent
+    def agent() -> int:
+        return inner() if plan["moved"] else len(perdure.map(send, NAMES, batch=10))
+
+    plan["moved"] = False
+    world.killed_at("before n17", lambda: perdure.run(agent, run_id="r"))
+    plan["moved"] = True
+    with pytest.raises(JournalDiverged):
+        perdure.run(agent, run_id="r")
+    assert {world.count(f"send {name}") for name in NAMES[:17]} == {1}
 
 
 def test_effects_of_a_map_can_be_taken_back() -> None:

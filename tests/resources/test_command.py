@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,6 +111,43 @@ def test_recreated_file_is_told_with_where_the_other_content_is(place: Place) ->
     (aside,) = place.folder.glob("report.txt.perdure-*")
     assert str(aside) in result.err
     assert aside.read_text() == "by hand"
+
+
+def test_killed_run_goes_on_on_another_machine_with_the_files_it_had_made(place: Place, tmp_path: Path) -> None:
+    """Only the script and the database get there; the folder in which the run worked does not."""
+    place.write(
+        "build.py",
+        """
+        @perdure.step
+        def build(name: str) -> None:
+            with open("log.txt", "a") as log:
+                print(name, file=log)
+            (perdure.workdir() / name).write_text(name * 1000)
+
+        @perdure.agent
+        def site() -> str:
+            work = perdure.workdir()
+            build("a.html")
+            build("b.html")
+            if os.environ.get("KILL"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            build("c.html")
+            return " ".join(sorted(f"{path.name}:{path.stat().st_size}" for path in work.path.iterdir()))
+
+        if __name__ == "__main__":
+            print(perdure.run(site))
+        """,
+    )
+    assert place.python("build.py", KILL="1").code == -signal.SIGKILL
+    other = tmp_path / "other machine"
+    (other / ".perdure").mkdir(parents=True)
+    shutil.copy(place.folder / "build.py", other)
+    for file in (place.folder / ".perdure").glob("perdure.db*"):
+        shutil.move(file, other / ".perdure")
+    shutil.rmtree(place.folder / ".perdure")
+    elsewhere = Place(other)
+    assert elsewhere.python("build.py").out == "a.html:6000 b.html:6000 c.html:6000\n"
+    assert elsewhere.lines("log.txt") == ["c.html"]
 
 
 def test_look_that_hangs_does_not_keep_the_process_from_ending(place: Place) -> None:

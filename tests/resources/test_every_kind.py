@@ -193,6 +193,15 @@ def test_server_without_head_is_asked_with_get_and_known_by_its_body(things: Thi
     assert perdure.run(tracking) == "after"
 
 
+def test_server_that_says_nothing_of_its_content_has_its_body_compared(things: Things) -> None:
+    thing = things.get("url")
+    thing.has_tag = False
+    killed_while_tracking(thing)
+    assert thing.methods == ["HEAD", "GET"]
+    thing.change()
+    assert re.search(r"URL .* is 200 OK, 13 bytes, digest \w+; it was 200 OK, 13 bytes", parked().message)
+
+
 def test_server_that_fails_is_out_of_reach_and_not_changed(things: Things) -> None:
     thing = things.get("url")
     killed_while_tracking(thing)

@@ -374,6 +374,19 @@ def test_listing_that_leads_out_of_its_directory_is_refused(path: str) -> None:
         unpacked(packed(Listing(entries)))
 
 
+def test_links_to_directories_are_links_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_text("s")
+    (tmp_path / "made" / "out").symlink_to("../outside")
+    (tmp_path / "made" / "loop").symlink_to(".")
+    listing = Scan().directory(tmp_path / "made", ())
+    assert [(entry.path, entry.kind, entry.content) for entry in listing.entries] == [
+        ("loop", "link", "."),
+        ("out", "link", "../outside"),
+    ]
+
+
 def test_restoration_leaves_a_directory_that_is_right_alone(tmp_path: Path) -> None:
     fill(tmp_path / "made")
     listing = Scan().directory(tmp_path / "made", ())

@@ -233,6 +233,27 @@ def test_custom_resource_that_nothing_defines_parks_and_is_not_taken_to_be_uncha
     assert perdure.run(custom_agent, "step") == "after"
 
 
+def test_acceptance_reaches_a_custom_resource_that_is_looked_at_later() -> None:
+    @perdure.agent
+    def both() -> str:
+        perdure.track(resources.file("a.txt"))
+        perdure.track(resources.custom("version", lambda: int(Path("version").read_text())))
+        world.moment("tracked")
+        return work("after")
+
+    Path("a.txt").touch()
+    Path("version").write_text("1")
+    world.killed_at("tracked", lambda: perdure.run(both))
+    forget()
+    Path("version").write_text("2")
+    with pytest.raises(ResourceChanged, match="resource version is 2"):
+        perdure.run(both)
+    accepted()
+    forget()
+    assert perdure.run(both) == "after"
+    assert [mail.taken > 0 for mail in session().store.read_mail(newest_run().run_id)] == [True]
+
+
 @perdure.agent
 def absent_agent() -> str:
     perdure.track(resources.file("lock"), missing_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 
 import perdure
 from perdure import resources
+from perdure.engine.recovery import acceptance
 from perdure.engine.session import close_sessions, session
-from perdure.errors import ResourceChanged, UnstorableValue, UsageError
+from perdure.errors import ResourceChanged, ResourceMissing, UnstorableValue, UsageError
 from perdure.records import Kind
 from perdure.resources.folder import unpacked
 from perdure.store.protocol import Finding
@@ -262,6 +264,30 @@ def test_too_much_content_parks_after_the_step_is_saved_and_goes_on_with_a_highe
     assert perdure.run(growing) == "after"
     assert world.count("make large") == 1
     assert listings(newest_run().run_id)[-1] == {"small": 500, "large": 5000}
+
+
+def test_directory_that_cannot_be_read_parks_and_the_work_of_the_step_is_not_put_aside() -> None:
+    @perdure.step
+    def misname() -> None:
+        folder = perdure.workdir()
+        (folder / "good.txt").write_text("g")
+        (folder / os.fsdecode(b"\xff")).write_text("a name that is no text")
+
+    @perdure.agent
+    def careless() -> str:
+        folder = perdure.workdir()
+        misname()
+        return work((folder / "good.txt").read_text())
+
+    with pytest.raises(ResourceMissing, match=r"could not be looked at: .*is not text"):
+        perdure.run(careless)
+    assert len(records_of(newest_run().run_id, Kind.STEP)) == 2
+    folder = Path("store/work") / newest_run().name
+    (folder / os.fsdecode(b"\xff")).unlink()
+    with pytest.raises(ResourceChanged, match=r"has changed: good\.txt is new"):
+        perdure.run(careless)
+    session().store.post(acceptance(newest_run(), by="ada"))
+    assert perdure.run(careless) == "g"
 
 
 def test_effects_are_checkpoints_too() -> None:

@@ -144,6 +144,7 @@ class Address(Thing):
         self.status, self.tag = 200, '"one"'
         self.methods: list[str] = []
         self.knows_head = True
+        self.has_tag = True
         self.released = threading.Event()
         self.released.set()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -194,7 +195,7 @@ def _handler(address: Address) -> type[BaseHTTPRequestHandler]:
         def _answer(self, status: int, body: bytes = b"") -> None:
             with contextlib.suppress(OSError):
                 self.send_response(status)
-                if address.knows_head:
+                if address.knows_head and address.has_tag:
                     self.send_header("ETag", address.tag)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

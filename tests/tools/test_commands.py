@@ -92,6 +92,7 @@ def test_an_orphan_is_waited_for_and_never_joined_by_a_second(bench: Workbench) 
     arguments = {"args": shell(f"echo ran >> {log}", KILL_AGENT, held, f"touch {made}"), "creates": str(made)}
     bench.expect_killed("run_command", arguments)
     resumed = bench.start("run_command", arguments)
+    bench.wait_for_look(resumed)
     (bench.work / "gate").write_text("go\n")
     assert resumed.wait(60) == 0
     assert log.read_text() == "ran\n"

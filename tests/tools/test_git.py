@@ -99,6 +99,7 @@ def test_a_git_that_outlived_its_agent_is_waited_for(bench: Workbench, repo: Pat
     arguments = {"repo": str(repo), "message": "add a"}
     bench.expect_killed("git_commit", arguments)
     resumed = bench.start("git_commit", arguments)
+    bench.wait_for_look(resumed)
     (bench.work / "gate").write_text("go\n")
     assert resumed.wait(60) == 0
     assert commits(repo) == ["add a"]

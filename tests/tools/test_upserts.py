@@ -81,6 +81,8 @@ def test_killed_before_any_write_or_sync_the_row_is_there_once_and_nobody_is_ask
     arguments = call(database, receipts=receipts)
     moments = [moment for moment in bench.moments("sqlite_upsert", arguments) if moment.call != "openat"]
     assert {"pwrite64", "fdatasync", "unlink"} <= {moment.call for moment in moments}
+    if receipts is None:
+        moments = [moment for moment in moments if moment.call != "pwrite64"]
     landed = 0
     for moment in moments:
         empty(database)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -191,13 +193,10 @@ def test_a_process_killed_after_the_server_received_is_resumed_with_one_effect(
     bench: Workbench, server: Server
 ) -> None:
     arguments = {"method": "POST", "url": f"{server.url}/orders", "data": "one"}
-    killed: list[Any] = []
+    killed: list[int] = []
 
     def kill() -> None:
         killed.append(int(bench.pid_file.read_text()))
-        import os
-        import signal
-
         os.kill(killed[-1], signal.SIGKILL)
 
     server.plan(after(kill, carry_out), after(kill, hang_up), carry_out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,11 +157,25 @@ class Workbench:
         """Whether this line of a trace is about the folder or a file in it, and not about the process's output."""
         return "<pipe:" not in line and re.search(rf"{re.escape(str(folder))}[/>\"]", line) is not None
 
+    def wait_for_look(self, process: subprocess.Popen[str]) -> None:
+        """Wait until a process looks whether an orphan lives, or has ended without looking."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while process.poll() is None and not _has_open(process.pid, "perdure-commands"):
+            assert time.monotonic() < deadline, "waited in vain for a look"
+
     def end(self) -> None:
         """Leave no process behind."""
         for process in self._started:
             process.kill()
             process.communicate()
+
+
+def _has_open(pid: int, part: str) -> bool:
+    for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            if part in str(descriptor.readlink()):
+                return True
+    return False
 
 
 def _strace(trace: Path) -> tuple[str, ...]:

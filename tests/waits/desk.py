@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
+import signal
 import threading
+import traceback
+import warnings
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import perdure
-from perdure.engine.session import session
+from perdure.engine.session import close_sessions, session
 from perdure.events import Observable
 from perdure.records import Kind, Mail, Opened, Question
 from tests.crash import killer
@@ -74,8 +78,37 @@ class Bell:
         """The next event."""
         return self._heard.get(timeout=PATIENCE_SECONDS)
 
-    def __enter__(self) -> Bell:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._end()
+
+
+def frozen(at: str, act: Callable[[], object]) -> int:
+    """Do something in a process of its own, which stands still at this moment of its work on the store; its pid."""
+    close_sessions()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # nothing of the runner's threads is used in the child
+        pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.environ[killer.FREEZE_AT] = at
+            killer.arm()
+            act()
+            code = 0
+        except BaseException:  # noqa: BLE001 - the child must not return into the test runner
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(BaseException):
+                close_sessions()
+            os._exit(code)
+    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1]), f"the process never reached {at!r}"
+    return pid
+
+
+def thawed(pid: int) -> int:
+    """Let a frozen process go on to its end; its exit code, 1 where it raised."""
+    os.kill(pid, signal.SIGCONT)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

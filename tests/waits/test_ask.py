@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import clock, events
+from perdure import clock
 from perdure.engine.active import Active
 from perdure.engine.control import inbox
 from perdure.engine.session import session
@@ -36,7 +36,20 @@ from tests.crash.nursery import environment
 from tests.engine.journals import bodies_of, newest_run, records_of, run_of, runs, state_of
 from tests.engine.manual_clock import ManualClock
 from tests.engine.world import world
-from tests.waits.desk import PATIENCE_SECONDS, UNWRITTEN, WRITTEN, Bell, killed, letters, mails, opened, questions, threads_end
+from tests.waits.desk import (
+    PATIENCE_SECONDS,
+    UNWRITTEN,
+    WRITTEN,
+    Bell,
+    frozen,
+    killed,
+    letters,
+    mails,
+    opened,
+    questions,
+    thawed,
+    threads_end,
+)
 
 Agent = Callable[..., Any]
 HOUR = 3600.0
@@ -133,8 +146,8 @@ class TestAsking:
     def test_a_script_that_asks_prints_three_lines_and_exits_with_3(self, store: Path, tmp_path: Path) -> None:
         script = tmp_path / "script.py"
         script.write_text(
-            "import perdure\n\n@perdure.agent\ndef agent():\n    return perdure.ask('Send this?', options=['send']).choice\n\n"
-            "print(perdure.run(agent))\n"
+            "import perdure\n\n@perdure.agent\ndef agent():\n"
+            "    return perdure.ask('Send this?', options=['send']).choice\n\nprint(perdure.run(agent))\n"
         )
         ended = scripted(script, store)
         assert (ended.returncode, ended.stdout) == (3, "")
@@ -297,6 +310,39 @@ class TestAnswering:
         with pytest.raises(UsageError, match="was cancelled"):
             perdure.run(outreach, "ada", run_id="r")
         assert world.lines == ASKED
+
+    def test_an_answer_on_its_way_while_the_question_expires_is_refused(
+        self, manual_clock: ManualClock, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        asking.update(timeout="8h", default="discard")
+        ask()
+        answering = frozen("before:post#1", lambda: perdure.answer("r", "send"))
+        manual_clock.pass_seconds(8 * HOUR)
+        assert perdure.run(outreach, "ada", run_id="r") == "discarded by timeout"
+        assert thawed(answering) == 1
+        assert "AnswerRefused" in capfd.readouterr().err
+        assert world.lines == ASKED
+
+    def test_an_answer_on_its_way_while_the_run_is_cancelled_is_refused(
+        self, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        ask()
+        answering = frozen("before:post#1", lambda: perdure.answer("r", "send"))
+        perdure.cancel("r")
+        assert thawed(answering) == 1
+        assert "AnswerRefused" in capfd.readouterr().err
+
+    def test_an_answer_that_is_consumed_while_its_sender_stands_still_was_accepted(self) -> None:
+        ask()
+        answering = frozen("after:post#1", lambda: perdure.answer("r", "send"))
+        finish()
+        assert thawed(answering) == 0
+
+    def test_an_answered_question_is_in_nobodys_inbox(self) -> None:
+        ask()
+        assert len(inbox(session())) == 1
+        perdure.answer("r", "send")
+        assert inbox(session()) == []
 
     def test_an_answer_that_is_no_option_is_refused_and_the_question_stays_open(self) -> None:
         ask()
@@ -684,7 +730,7 @@ class TestBadQuestions:
 
     def test_an_unstorable_show_names_the_part(self) -> None:
         asking["show"] = {"client": object()}
-        with pytest.raises(UnstorableValue, match="show.client"):
+        with pytest.raises(UnstorableValue, match=r"show\.client"):
             perdure.run(careful, run_id="r")
 
 
@@ -723,7 +769,11 @@ class TestHandles:
 
         async def answered() -> list[Any]:
             loop, waits = asyncio.get_running_loop(), asyncio.Event()
-            end = perdure.subscribe(lambda _: loop.call_soon_threadsafe(waits.set), RunEnded)
+
+            def tell(_: Observable) -> None:
+                loop.call_soon_threadsafe(waits.set)
+
+            end = perdure.subscribe(tell, RunEnded)
             waiting = asyncio.create_task(awaited())
             await waits.wait()
             end()
@@ -816,5 +866,3 @@ def scripted(script: Path, store: Path) -> subprocess.CompletedProcess[str]:
         timeout=PATIENCE_SECONDS,
         check=False,
     )
-
-

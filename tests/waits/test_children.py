@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -357,14 +358,13 @@ def test_an_uncaught_failure_fails_the_parent_and_starting_again_attempts_that_c
     assert len(runs()) == 3
 
 
-def test_the_failure_before_does_not_answer_for_the_attempt_that_follows() -> None:
-    for _ in range(20):
-        world.begin(Path.cwd() / "another")if False else None
+def test_an_attempt_made_anew_and_killed_is_made_again() -> None:
     with pytest.raises(Broken):
         perdure.run(lets_it_pass, "a", run_id="r")
     world.note("mended")
     world.killed_at("after a", lambda: perdure.run(lets_it_pass, "a", run_id="r"))
     assert perdure.run(lets_it_pass, "a", run_id="r") == "child a!after a"
+    assert world.lines == ["child a", "before a", "mended", "after a", "after a"]
 
 
 def test_an_attempt_that_was_asked_for_before_a_kill_is_made_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -735,6 +735,16 @@ def test_a_parent_can_cancel_its_child_and_catch_that() -> None:
     assert state_of(FIRST) == "cancelled"
 
 
+def test_a_child_that_two_strands_wait_for_is_recorded_once() -> None:
+    @perdure.agent
+    async def both() -> list[str]:
+        handle = perdure.start(child, "a")
+        return list(await asyncio.gather(_awaited(handle), _awaited(handle)))
+
+    assert perdure.run(both, run_id="r") == ["child a!", "child a!"]
+    assert len(records_of("r", Kind.ANSWER)) == 1
+
+
 def test_a_handle_of_a_child_tells_its_state() -> None:
     @perdure.agent
     def looks() -> list[str]:
@@ -762,21 +772,43 @@ def test_a_child_that_nobody_waits_for_is_executed_all_the_same() -> None:
     assert len(runs()) == 2
 
 
-def test_a_forgotten_child_is_not_lost_by_a_kill() -> None:
+def test_a_forgotten_child_killed_with_its_parent_goes_on_with_it() -> None:
     @perdure.agent
     def forgets() -> str:
         perdure.start(child, "a")
+        if world.count("killed") == 0:
+            threading.Event().wait()
         return work("done")
 
     world.killed_at("inside the child", lambda: perdure.run(forgets, run_id="r"))
-    assert run_of(FIRST).state != RunState.COMPLETED
+    world.note("killed")
     with watching() as watch:
         assert perdure.run(forgets, run_id="r") == "done"
-        if run_of("r").state == RunState.COMPLETED and state_of(FIRST) != "completed":
-            perdure.run(child, "a", run_id=FIRST)
-        del watch
-    assert state_of(FIRST) == "completed"
-    assert world.count("child a") == 1
+        watch.until_ended(FIRST, "completed")
+    assert sorted(world.lines) == ["child a", "done", "killed"]
+
+
+def test_a_forgotten_child_killed_after_its_parent_ended_is_resumed_by_its_id() -> None:
+    @perdure.agent
+    def lingers() -> str:
+        while run_of("r").state != RunState.COMPLETED:
+            pass
+        world.moment("lingering")
+        return work("lingered")
+
+    @perdure.agent
+    def forgets() -> str:
+        perdure.start(lingers)
+        return work("done")
+
+    def script() -> None:
+        perdure.run(forgets, run_id="r")
+        threading.Event().wait()
+
+    world.killed_at("lingering", script)
+    assert (state_of("r"), run_of(FIRST).state) == ("completed", "running")
+    assert perdure.run(lingers, run_id=FIRST) == "lingered"
+    assert world.lines == ["done", "lingered"]
 
 
 def test_the_newest_run_of_a_call_is_found_by_its_parents_name_too() -> None:

@@ -178,7 +178,15 @@ def test_every_field_that_does_not_fit_is_named() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [object(), {"amount": object()}, [object], {"amount": float("nan")}, {"amount": 1, "note": "\ud800"}, b"x", nested()],
+    [
+        object(),
+        {"amount": object()},
+        [object],
+        {"amount": float("nan")},
+        {"amount": 1, "note": "\ud800"},
+        b"x",
+        nested(),
+    ],
     ids=["object", "object in a dict", "class in a list", "nan", "surrogate", "bytes", "nested"],
 )
 def test_an_answer_that_is_no_data_is_refused(answer: Any) -> None:

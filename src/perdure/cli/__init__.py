@@ -19,8 +19,21 @@ from perdure.cli.screen import fail, is_coloured, silence
 from perdure.errors import InternalError, PerdureError, Signal
 from perdure.version import VERSION
 
-COMMANDS: Final = ("demo", "show", "resume", "settle", "verify", "repair")
-"""Each is a command of its own name in the module of its own name."""
+COMMANDS: Final = {
+    "demo": "demo",
+    "show": "show",
+    "inbox": "inbox",
+    "answer": "answer",
+    "signal": "signal",
+    "resume": "resume",
+    "pause": "control",
+    "unpause": "control",
+    "cancel": "control",
+    "settle": "settle",
+    "verify": "verify",
+    "repair": "repair",
+}
+"""Each command, and the module that has it under its own name."""
 
 INTERRUPTED_EXIT_CODE: Final = 130
 BROKEN_PIPE_EXIT_CODE: Final = 141
@@ -37,7 +50,7 @@ class Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = getattr(importlib.import_module(f"perdure.cli.{cmd_name}"), cmd_name)
+        found: click.Command = getattr(importlib.import_module(f"perdure.cli.{COMMANDS[cmd_name]}"), cmd_name)
         return found
 
 
@@ -45,7 +58,7 @@ class Commands(click.Group):
 @click.version_option(VERSION, prog_name="perdure")
 @store_option
 def perdure() -> None:
-    """Crash recovery for AI agents: see the runs, resume them, settle what is in doubt."""
+    """Crash recovery for AI agents: see the runs, answer and resume them, settle what is in doubt."""
 
 
 def main(arguments: list[str] | None = None) -> int:

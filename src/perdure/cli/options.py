@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+import msgspec
 
 from perdure.errors import UsageError
 from perdure.settings import configure, current_settings
+from perdure.status import Commands
 from perdure.store import open_store
+from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _NAMED_STORE: Final = "perdure.cli.named_store"
+_NAME_CHARACTERS: Final = 200
 
 
 def store_option(command: F) -> F:
@@ -38,11 +43,34 @@ def run_argument(*, required: bool) -> Callable[[F], F]:
     return click.argument("run", metavar="RUN", required=required)
 
 
+def commands() -> Commands:
+    """Commands as a person can paste them; they look at the same store as this one."""
+    return Commands(click.get_current_context().find_root().meta.get(_NAMED_STORE, ""))
+
+
 def command(*words: str) -> str:
-    """A command as a person can paste it; it looks at the same store as this one."""
-    named = click.get_current_context().find_root().meta.get(_NAMED_STORE)
-    store = ("--store", named) if named else ()
-    return shlex.join(("perdure", *words, *store))
+    """One of them."""
+    return commands()(*words)
+
+
+def by_option(command: F) -> F:
+    """`--by NAME`: who speaks; the user of this system where none is given."""
+    return click.option("--by", metavar="NAME", default="", callback=_checked_name, help="Who says so: you.")(command)
+
+
+def json_value(text: str, *, of: str) -> Any:  # noqa: ANN401 - any JSON
+    """The value of a JSON text that was given as `of`."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+        msgspec.json.encode(value)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        quoted = shlex.quote(json.dumps(text, ensure_ascii=False))
+        raise UsageError(
+            f"{of} {legible(text, 60)} is not JSON: {error}.",
+            safe="nothing was recorded.",
+            hint=f"for a text, quote it for JSON and for the shell: {of} {legible(quoted, 80)}",
+        ) from error
+    return value
 
 
 @contextlib.contextmanager
@@ -63,6 +91,21 @@ def writing() -> Iterator[Store]:
     settings = current_settings()
     with contextlib.closing(open_store(settings.store, seconds=settings.open_seconds)) as store:
         yield store
+
+
+def _checked_name(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    del context, parameter
+    if value and not (value.strip() and value.isprintable() and len(value) <= _NAME_CHARACTERS):
+        raise UsageError(
+            f"--by {legible(value, 60)!r} is no name.",
+            safe="nothing was recorded.",
+            hint=f"a printable text of 1 to {_NAME_CHARACTERS} characters",
+        )
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _choose_store(context: click.Context, parameter: click.Parameter, value: str | None) -> None:

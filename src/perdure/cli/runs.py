@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from perdure.errors import CheckpointCorrupt, UnknownRun
 from perdure.records import FINISHED, Run, RunState
+from perdure.status import newest
 from perdure.store.lease import read_park
 from perdure.store.protocol import Finding
 from perdure.telemetry.text import counted, legible
@@ -45,6 +46,12 @@ def find_run(store: Store, wanted: str) -> Run:
         if matches:
             raise _ambiguous(wanted, matches)
     raise _unknown(wanted, runs, store.location)
+
+
+def current_run(store: Store, wanted: str) -> Run:
+    """The same, or the run that goes on in its place."""
+    found = find_run(store, wanted)
+    return newest(store, found) or found
 
 
 def unfinished(store: Store, *, stall_seconds: float) -> tuple[Run | None, Run | None]:

@@ -8,6 +8,7 @@ import sys
 from typing import Final
 
 import click
+import msgspec
 
 from perdure.telemetry.text import legible_lines
 
@@ -18,6 +19,11 @@ PLAIN_COLUMNS: Final = 80
 def say(text: str = "", *, newline: bool = True) -> None:
     """Show a line on standard output."""
     click.echo(text, nl=newline)
+
+
+def print_json(value: object) -> None:
+    """Show a value as JSON, for programs."""
+    say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def tell(text: str) -> None:

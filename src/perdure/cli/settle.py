@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
-import shlex
 
 import click
 import msgspec
 from msgspec import Raw
 
 from perdure import clock
-from perdure.cli.options import looking, run_argument, store_option, writing
+from perdure.cli.options import json_value, looking, run_argument, store_option, writing
 from perdure.cli.runs import find_run
 from perdure.cli.screen import bold, dim, say
 from perdure.cli.status import Open, open_effects, resume_command, settle_command, status_of
@@ -75,19 +73,7 @@ def _letter(happened: str | None, *, did_not_happen: bool, fails: bool) -> Lette
 def _result(text: str) -> Raw:
     if text == _NO_RESULT:
         return NULL
-    try:
-        return Raw(msgspec.json.encode(json.loads(text, parse_constant=_refuse_constant)))
-    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        quoted = shlex.quote(json.dumps(text, ensure_ascii=False))
-        raise UsageError(
-            f"--happened {legible(text, 60)} is not JSON: {error}.",
-            safe="nothing was recorded.",
-            hint=f"for a text, quote it for JSON and for the shell: --happened {legible(quoted, 80)}",
-        ) from error
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    return Raw(msgspec.json.encode(json_value(text, of="--happened")))
 
 
 def _chosen(run: Run, effects: list[Open], step: str) -> Open:

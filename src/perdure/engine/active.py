@@ -6,6 +6,7 @@ import hashlib
 import os
 import shlex
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from msgspec import Raw, Struct
@@ -13,6 +14,7 @@ from msgspec import Raw, Struct
 from perdure import clock, codec, events
 from perdure.engine.ledger import Ledger
 from perdure.errors import (
+    DeadlineExceeded,
     EffectInDoubt,
     JournalDiverged,
     LeaseLost,
@@ -130,6 +132,7 @@ class Active:
         self.asked_to_stop_at = 0.0
         self.was_interrupted = False
         self.noted: Note | None = None
+        self.known_notes = Counter(note for _, note in journal.notes if note.about == "progress")
         self.rings = 0
         self.taken: set[int] = set()
         self.failed: list[Failed] = []
@@ -234,6 +237,22 @@ class Active:
             self.signal = self.signal or RunSuspended(stop.error.message)
             return self.signal
 
+    def heed_deadline(self) -> None:
+        """Stop the run once its deadline is over."""
+        if self.signal is None and 0 < self.deadline_at <= clock.wall_seconds():
+            late = DeadlineExceeded(
+                f"Run {self.row.name} is past its deadline.",
+                safe=f"{saved_steps(self.row.steps)}; nothing more is performed.",
+                hint="start over with fresh=True, with a longer deadline if it needs one",
+            )
+            self.halt(Stop(RunState.FAILED, None, late))
+
+    def raise_if_stopped(self) -> None:
+        """No call is made any more once something stopped the run, or its deadline is over."""
+        self.heed_deadline()
+        if self.signal is not None:
+            raise self.signal
+
     def diverge(self, recorded: str, called: str) -> Signal:
         """Park: the code makes another call than the one recorded."""
         error = JournalDiverged(
@@ -325,7 +344,10 @@ class Active:
 
     def moved(self, call: Call) -> Entry | None:
         """The same effect, recorded elsewhere in the run, at a place that the code has not come by yet."""
-        for key in () if call.key.startswith("=") or call.key.endswith("]") else list(self.unvisited):
+        of_this_map = call.key[: call.key.find("[") + 1]
+        for key in () if call.key.startswith("=") else list(self.unvisited):
+            if of_this_map and key.startswith(of_this_map):
+                continue  # an equal item of the same map has a key of its own
             entry = self.journal.entries[key]
             if entry.kind == "effect" and (entry.name, entry.arguments) == (call.name, call.arguments):
                 return entry

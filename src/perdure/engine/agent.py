@@ -27,7 +27,7 @@ from perdure.engine.scope import (
     leave_frame,
 )
 from perdure.engine.session import session
-from perdure.engine.signals import checked_signal
+from perdure.engine.signals import checked_signals
 from perdure.engine.signature import Signature, checked_name
 from perdure.engine.wait import WaitSpec
 from perdure.errors import UsageError
@@ -119,7 +119,7 @@ def agent(
         "undo_on_failure": undo_on_failure,
         "tags": tags,
         "deadline": deadline,
-        "signals": None if signals is None else tuple(checked_signal(signal) for signal in signals),
+        "signals": None if signals is None else checked_signals(signals),
     }
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -257,7 +257,8 @@ def start(
             raise UsageError(
                 "A child run has the id that its place gives it.", safe="nothing was started.", hint="leave run_id out"
             )
-        return start_child(session(), spec, args, kwargs)
+        given = Request(args, kwargs, tags=written_tags(tags), deadline_seconds=deadline_of(deadline))
+        return start_child(session(), spec, given)
     if frame is not None:
         raise UsageError(
             f"perdure.start was called inside the body of {frame.body}.",

@@ -162,7 +162,7 @@ class ForPerson:
         noted = _noted(place)
         later = [at for about, at in _due_notes(question) if (about, at) not in noted]
         due_at = min([*later, *([place.opened.due_at] if place.opened.due_at else [])], default=0.0)
-        how = "|".join(question.options) or ("JSON" if bytes(question.form) != b"null" else "TEXT")
+        how = "|".join(question.options) or ("--json JSON" if bytes(question.form) != b"null" else "TEXT")
         hint = f"perdure answer {place.active.row.name} {how}, then start again"
         return place.waiting(f"waits for an answer: {question.text}", hint, due_at=due_at)
 
@@ -170,7 +170,8 @@ class ForPerson:
         if self._fallback is not None:
             given = msgspec.structs.replace(self._fallback, by="timeout", at=place.opened.due_at, is_default=True)
             return Resolution(sealed=_sealed(given), by="timeout")
-        late = DeadlineExceeded(f"Nobody answered {self._question.text!r} in {place.allowed_seconds(self._seconds):g} s.")
+        seconds = place.allowed_seconds(self._seconds)
+        late = DeadlineExceeded(f"Nobody answered {self._question.text!r} in {seconds:g} s.")
         return Resolution(failure=describe_failure(late), by="timeout")
 
 

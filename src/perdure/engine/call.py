@@ -14,7 +14,7 @@ from perdure.engine.drive import drive, drive_async
 from perdure.engine.failure import rebuild
 from perdure.engine.scope import current_frame, foreign_process
 from perdure.engine.signature import Signature, checked_name, is_storable_text, shown_call
-from perdure.errors import JournalDiverged, UsageError, saved_steps
+from perdure.errors import ApprovalDenied, JournalDiverged, UsageError, saved_steps
 from perdure.policy import Retry
 from perdure.records import Passed, RunState, WaitReason
 from perdure.replay import Call, CallKind, Diverged, Replayed
@@ -77,8 +77,8 @@ class Prepared(Generic[S]):
         active = frame.active
         if active is None or active.pid != os.getpid():
             raise foreign_process(frame.foreign or (active.row.name if active else ""))
-        if active.signal is not None:
-            raise active.signal
+        if active.signal is not None or active.deadline_at:
+            active.raise_if_stopped()
         self.spec = spec
         self.frame = frame
         self.active: Active = active
@@ -110,6 +110,8 @@ class Prepared(Generic[S]):
         if current_frame() is self.frame:
             reached = {scope: Passed(scope.calls, dict(scope.spawned)) for scope in self.frame.path()}
         self.active.failed.append(Failed(error, self.call.key, reached))
+        if isinstance(error, ApprovalDenied) and getattr(self.spec, "approve", False):
+            self.active.failed.append(Failed(error, approval_key(self.call.key), {}))
         return error
 
     def leave(self) -> None:

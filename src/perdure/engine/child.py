@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from perdure.engine.active import Active, Waiting
     from perdure.engine.agent import AgentSpec
     from perdure.engine.drive import Operation
+    from perdure.engine.lifecycle import Request
     from perdure.engine.session import Session
     from perdure.records import Done, Record, Run
 
@@ -53,9 +54,13 @@ class Child(Generic[T]):
         return lifecycle.described_state(self._prepared.active.store, self.run_id)
 
     def cancel(self) -> None:
-        """Ask the child to end at its next step."""
-        lifecycle.cancel_child(self._prepared.active.store, self.run_id, by=self._prepared.active.row.name)
-        self._wait.session.deliver_mail()
+        """Ask the child to end at its next step; one that nobody holds ends at once."""
+        opened = self._wait.session
+        lifecycle.cancel_child(opened.store, self.run_id, by=self._prepared.active.row.name)
+        opened.deliver_mail()
+        run = lifecycle.newest(opened.store, self.run_id)
+        if run is not None:
+            lifecycle.end_if_free(opened, run)
 
     def __await__(self) -> Generator[Any, None, T]:
         return drive_async(self._flow()).__await__()
@@ -87,12 +92,12 @@ class Child(Generic[T]):
         return self._done
 
 
-def start_child(opened: Session, spec: AgentSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Child[Any]:
+def start_child(opened: Session, spec: AgentSpec, request: Request) -> Child[Any]:
     """Accept a child run at this place of the run, and let it move."""
     frame = agent_frame("start")
-    prepared = Prepared(spec.as_child, frame, args, kwargs)
+    prepared = Prepared(spec.as_child, frame, request.args, request.kwargs)
     active = prepared.active
-    wait = ForChild(opened, spec, prepared)
+    wait = ForChild(opened, spec, prepared, request)
     if isinstance(prepared.decision, Replayed):
         return Child(prepared, wait, None)
     wait.refuse_cycle()
@@ -107,10 +112,11 @@ def start_child(opened: Session, spec: AgentSpec, args: tuple[Any, ...], kwargs:
 class ForChild:
     """A wait that the outcome of a child ends."""
 
-    def __init__(self, session: Session, spec: AgentSpec, prepared: Prepared[WaitSpec]) -> None:
+    def __init__(self, session: Session, spec: AgentSpec, prepared: Prepared[WaitSpec], request: Request) -> None:
         self.session = session
         self.spec = spec
         self.prepared = prepared
+        self.request = request
         self.run_id = child_id(prepared.active.row.run_id, prepared.call.key)
 
     def open(self, prepared: Prepared[WaitSpec]) -> Opened:
@@ -161,7 +167,8 @@ class ForChild:
             prepared.arguments,
             durability=prepared.active.row.durability,
             run_id=self.run_id,
-            tags=prepared.active.row.tags,
+            tags=self.request.tags or prepared.active.row.tags,
+            deadline_seconds=self.request.deadline_seconds,
             lineage=self._lineage(),
         )
         return self.session.store.create_run(run, first)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
@@ -15,19 +16,18 @@ import msgspec
 from perdure import clock, codec, events
 from perdure.engine import lifecycle
 from perdure.engine.ask import fitting
-from perdure.engine.drive import drive
+from perdure.engine.drive import Commit
 from perdure.engine.excepthook import install as install_excepthook
+from perdure.engine.scope import ROOT
 from perdure.engine.session import Session, session
 from perdure.engine.signals import checked_signal
 from perdure.engine.wait import agent_frame, mail_key
-from perdure.errors import AnswerRefused, NotInRun, RunHeld, RunRestarted, UnknownRun, UsageError
+from perdure.errors import AnswerRefused, NotInRun, RunRestarted, UnknownRun, UsageError
 from perdure.policy import Duration, seconds_of
 from perdure.records import FINISHED, Kind, Mail, Note, Opened, Question, Record, Run, RunState, WaitReason, read_body
 from perdure.replay import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from perdure.engine.agent import AgentSpec
 
 _TAG_CHARACTERS: Final = 200
@@ -137,7 +137,24 @@ def answer(run: str, answer: Any, *, question: str | int | None = None, by: str 
             safe="the first answer counts; this one is kept beside it.",
             hint=f"perdure show {found.name}",
         )
+    if not _counts(opened, asked, posted):
+        raise AnswerRefused(
+            f"The question {asked.question.text!r} of run {found.name} ended while the answer was on its way.",
+            safe="the answer is kept, and not used.",
+            hint=f"perdure show {found.name}",
+        )
     opened.deliver_mail()
+
+
+def _counts(opened: Session, asked: OpenQuestion, answer: Mail) -> bool:
+    """Whether an answer that was posted still found its question open, or was consumed since."""
+    run_id = asked.run.run_id
+    entry = Journal(opened.store.load_journal(run_id)).entries[asked.wait.key]
+    run = opened.store.read_run(run_id)
+    is_open = entry.wait == asked.wait and entry.completion is None and not entry.forgiven
+    if is_open and run is not None and run.state not in FINISHED:
+        return True
+    return any(mail.taken > 0 for mail in opened.store.read_mail(run_id) if mail.mail_id == answer.mail_id)
 
 
 def open_questions(opened: Session, run: Run) -> list[OpenQuestion]:
@@ -149,12 +166,12 @@ def open_questions(opened: Session, run: Run) -> list[OpenQuestion]:
 
 
 def inbox(opened: Session, *, limit: int = 1000) -> list[OpenQuestion]:
-    """Every question that waits for a person, oldest first."""
-    return [
-        question
-        for run in opened.store.list_waiting(WaitReason.HUMAN, limit=limit)
-        for question in open_questions(opened, run)
-    ]
+    """Every question that waits for a person, oldest first; one that has an answer no longer does."""
+    found = []
+    for run in opened.store.list_waiting(WaitReason.HUMAN, limit=limit):
+        answered = {mail.key for mail in opened.store.read_mail(run.run_id) if mail.kind == "answer"}
+        found += [asked for asked in open_questions(opened, run) if mail_key(asked.wait) not in answered]
+    return found
 
 
 def restart_with(*args: Any, **kwargs: Any) -> NoReturn:
@@ -163,7 +180,7 @@ def restart_with(*args: Any, **kwargs: Any) -> NoReturn:
     The old journal is kept for history and not replayed any more. Whoever waits for the run gets the new one's result.
     """
     frame = agent_frame("restart_with")
-    if frame.caller is not None or frame.scope.parent is not None:
+    if frame.scope.path != ROOT:
         raise UsageError(
             "perdure.restart_with was called beside or below the agent that the run is of.",
             safe="nothing was changed.",
@@ -181,14 +198,16 @@ def progress(done: float, total: float = 0, text: str = "") -> None:
     for name, number in (("done", done), ("total", total)):
         if not isinstance(number, (int, float)) or isinstance(number, bool) or not 0 <= number < float("inf"):
             raise UsageError(f"progress: {name}={number!r} is no amount.", hint='perdure.progress(47, 50, "transform")')
-    if active.signal is not None:
-        raise active.signal
+    active.raise_if_stopped()
     note = Note(about="progress", text=str(text), done=done, total=total)
-    if active.is_replaying() or active.noted == note:
+    if active.noted == note:
         return
     active.noted = note
+    if active.known_notes[note]:
+        active.known_notes[note] -= 1
+        return
     ticket, _ = active.submit(Kind.NOTE, None, note, power=False)
-    active.writer.wait(ticket)
+    Commit(active, ticket).now()
     if events.is_wanted(events.Progressed):
         events.publish(events.Progressed(active.row.run_id, active.row.name, done, total, str(text)))
 
@@ -197,10 +216,14 @@ def written_tags(tags: Mapping[str, str] | None) -> str:
     """Tags as kept in a run's row; raises where they are none."""
     if not tags:
         return ""
-    fine = len(tags) <= _MAX_TAGS and all(
-        isinstance(part, str) and part and len(part) <= _TAG_CHARACTERS and part.isprintable()
-        for pair in tags.items()
-        for part in pair
+    fine = (
+        isinstance(tags, Mapping)
+        and len(tags) <= _MAX_TAGS
+        and all(
+            isinstance(part, str) and part and len(part) <= _TAG_CHARACTERS and part.isprintable()
+            for pair in tags.items()
+            for part in pair
+        )
     )
     if not fine:
         raise UsageError(

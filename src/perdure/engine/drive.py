@@ -143,6 +143,7 @@ class Perform:
         active = self._active
         active.begin_body()
         token = enter_frame(self._frame)
+        self._frame.blocking = asyncio._get_running_loop() is not None  # noqa: SLF001 - the public form raises
         try:
             if self._timeout is None:
                 return self._body(*self._args, **self._kwargs)
@@ -156,9 +157,11 @@ class Perform:
         active.begin_body()
         token = enter_frame(self._frame)
         try:
+            self._frame.blocking = True  # what a plain function does here, it does before the loop goes on
             result = self._body(*self._args, **self._kwargs)
             if not inspect.isawaitable(result):
                 return result
+            self._frame.blocking = False
             if self._timeout is None:
                 return await result
             return await self._awaited(result, self._timeout)

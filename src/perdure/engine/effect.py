@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 from msgspec import Raw
 
 from perdure import clock, codec, events
-from perdure.engine.active import Failed
 from perdure.engine.approval import approval
 from perdure.engine.call import Prepared, Spec, approval_key, note_undoable, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
@@ -233,9 +232,7 @@ def effect_flow(prepared: Prepared[EffectSpec]) -> Generator[Operation, Any, Any
             yield from _refuse_moved(prepared)
             denied = yield from approval(prepared)
             if denied is not None:
-                failure = yield from record_failure(prepared, Kind.RECEIPT, denied, attempt=attempt, seconds=0.0)
-                prepared.active.failed.append(Failed(failure, approval_key(prepared.call.key), {}))
-                raise failure
+                raise (yield from record_failure(prepared, Kind.RECEIPT, denied, attempt=attempt, seconds=0.0))
             if not_before:
                 yield Pause(min(not_before - clock.wall_seconds(), 2 * prepared.spec.retry.max_delay_seconds))
         case InDoubt(attempt, intent, why):
@@ -304,8 +301,8 @@ def _perform(
 def _intend(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Generator[Operation, Any, Record]:
     """Commit the intent, then make sure once more that nobody else has taken the run over."""
     active, spec = prepared.active, prepared.spec
-    if active.signal is not None:
-        raise active.signal
+    if active.signal is not None or active.deadline_at:
+        active.raise_if_stopped()
     sealed = codec.seal_arguments(prepared.arguments, of=spec.name)
     raw, blob, stored = active.stored_value(sealed)
     body = Intended(

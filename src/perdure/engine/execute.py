@@ -11,7 +11,6 @@ from perdure import clock
 from perdure.engine import lifecycle
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.lifecycle import Finished
-from perdure.engine.recovery import recovered
 from perdure.engine.scope import ROOT, Frame, Scope, adopt_loop, enter_frame, leave_frame
 from perdure.errors import PerdureError, RunCancelled, RunHeld, RunRestarted, RunWaits
 from perdure.records import FINISHED, RunState, WaitReason
@@ -96,10 +95,12 @@ def execute(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
         return active.value
     token = enter_frame(Frame(active, Scope(ROOT), blocking=True))
     try:
-        drive(recovered(active))
+        drive(lifecycle.recovered(active))
         bound = lifecycle.recorded_arguments(active, spec)
         value = spec.function(*bound.args, **bound.kwargs)
     except BaseException as error:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            opened.stop_below(active.row.run_id)
         leave_frame(token)
         outcome = drive(lifecycle.settled(active, lifecycle.outcome(active, spec, error)))
         if outcome is error:
@@ -136,11 +137,13 @@ async def execute_async(opened: Session, spec: AgentSpec, active: Active | Finis
     task = asyncio.current_task()
     token = enter_frame(Frame(active, Scope(ROOT)))
     try:
-        await drive_async(recovered(active))
+        await drive_async(lifecycle.recovered(active))
         bound = lifecycle.recorded_arguments(active, spec)
         active.interrupt = functools.partial(_interrupt, active, loop, task)
         value = await spec.function(*bound.args, **bound.kwargs)
     except BaseException as error:
+        if isinstance(error, (KeyboardInterrupt, SystemExit, asyncio.CancelledError)) and not active.was_interrupted:
+            opened.stop_below(active.row.run_id)
         active.interrupt = None
         if active.was_interrupted and task is not None:
             task.uncancel()

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from perdure.records import Kept, Record, Tracked, read_body
-from perdure.resources.folder import Memory, packed
 from perdure.resources.kinds import Resource
 from perdure.store import blobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from perdure.engine.active import Active
     from perdure.errors import PerdureError
+    from perdure.resources.folder import Memory
     from perdure.resources.look import Seen
+
+WORK: Final = "work"
+"""The folder beside the store in which runs have their working directories."""
 
 _MENTION: Final = '"resources":['
 """How a body that names resources is told from the many that do not, before it is decoded."""
@@ -61,10 +67,16 @@ class Ledger:
         self.validate_deferred: Callable[[], None] = lambda: None
         self.stored: set[str] = set()
         """The digests of contents that are surely in the store."""
-        self.memory = Memory()
         self.lock = threading.RLock()
         self._looks = max((tracked.look for tracked in self.known.values()), default=0)
         self._touched: dict[str, Touched] = {}
+
+    @functools.cached_property
+    def memory(self) -> Memory:
+        """What files were found to hold; most runs never look at one."""
+        from perdure.resources.folder import Memory
+
+        return Memory()
 
     @property
     def is_busy(self) -> bool:
@@ -124,8 +136,28 @@ def terms_of(tracked: Tracked) -> Terms:
     )
 
 
+def place_of(active: Active, tracked: Tracked | Terms) -> Resource:
+    """Where to look for a resource: a run's own working directory is found below the store, wherever that is now."""
+    resource = tracked.resource if isinstance(tracked, Terms) else resource_of(tracked)
+    if resource.kind != "workdir":
+        return resource
+    return Resource("directory", str(own_folder(active) / resource.identity), resource.options)
+
+
+def own_folder(active: Active) -> Path:
+    """The folder below which the working directories of this run's store are."""
+    location = active.store.location
+    if location.startswith("memory:") or "://" in location:
+        import tempfile
+
+        return Path(tempfile.gettempdir()) / "perdure"
+    return Path(location).expanduser().absolute().parent / WORK
+
+
 def note_seen(touched: Touched, terms: Terms, seen: Seen, *, look: int) -> Tracked:
     """Add what a look saw to what a record will say."""
+    from perdure.resources.folder import packed
+
     listing = b"" if seen.listing is None else packed(seen.listing)
     address = ""
     if listing:

@@ -67,6 +67,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 UNDONE = "undone"
 CONTINUED = "continued"
+_HANDED_ON = frozenset({"cancel", "pause", "unpause", "signal"})
+"""Mail to a run that goes on as another one is meant for that."""
+
 _RUN_ID_CHARACTERS = 200
 _LOOKS = 100
 _LONG_WAITS = frozenset({WaitReason.HUMAN, WaitReason.SIGNAL, WaitReason.TIME, WaitReason.CHILD})
@@ -139,9 +142,11 @@ def open_run(
         if run.state in FINISHED:
             session.release(run.run_id)
     if run.state == RunState.COMPLETED:
-        following = continuation(run)
-        if following:
-            return open_run(session, spec, known_run(session.store, following), pardon=pardon, quietly=quietly)
+        if continuation(run):
+            last = newest(session.store, run.run_id)
+            if last is None:
+                raise vanished(continuation(run))
+            return open_run(session, spec, last, pardon=pardon, quietly=quietly)
         return Finished(run, recorded_result(session, spec, run))
     if run.state == RunState.CANCELLED:
         raise UsageError(
@@ -204,6 +209,14 @@ def load(session: Session, run: Run, *, quietly: bool = False) -> Active:
         session.release(run.run_id)
         raise
     return active
+
+
+def recovered(active: Active) -> Generator[Operation, Any, None]:
+    """Look again at everything a resumed run has tracked; a run that has tracked nothing pays nothing."""
+    if active.resources.known:
+        from perdure.engine.recovery import validated_all
+
+        yield from validated_all(active)
 
 
 def recorded_result(session: Session, spec: AgentSpec, run: Run) -> Any:
@@ -347,9 +360,7 @@ def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
     """The newest run of the same call that can go on: unfinished and held by nobody alive, or failed and the newest."""
     now = clock.wall_seconds()
     for number, found in enumerate(session.store.list_runs(agent=spec.name, arguments=digest, limit=100)):
-        run = found
-        while following := continuation(run):
-            run = known_run(session.store, following)
+        run = newest(session.store, _not_ended_before(session.store, found).run_id) or found
         if run.state in FINISHED:
             continue
         if session.is_running(run):
@@ -361,6 +372,16 @@ def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
             return run
         events.publish(events.RunPassedOver(run.run_id, run.name, now - run.updated_at))
     return None
+
+
+def _not_ended_before(store: Store, run: Run) -> Run:
+    """The run that was killed between accepting this one in its place and ending; else this one."""
+    base, mark, number = run.run_id.rpartition("~")
+    if not mark or not number.isdecimal() or run.state in FINISHED:
+        return run
+    before = store.read_run(base if number == "2" else f"{base}~{int(number) - 1}")
+    is_open = before is not None and before.agent == run.agent and before.state not in FINISHED
+    return before if before is not None and is_open else run
 
 
 def _tell_beside(session: Session, run: Run) -> None:
@@ -448,7 +469,7 @@ def _stopped(active: Active) -> Generator[Operation, Any, BaseException]:
     if stop.state is RunState.FAILED:
         yield from _end(active, Ended(state=stop.state, failure=describe_failure(error), code=error.code), park=park)
     elif not isinstance(error, StoreError):
-        reason = stop.reason or WaitReason.PARKED
+        reason = stop.reason or (WaitReason.PARKED if stop.state is RunState.WAITING else "")
         ended = Ended(state=stop.state, reason=reason, code=error.code, message=error.message, hint=error.hint)
         heard = max((mail.mail_id for mail in active.mail()), default=0) if stop.heard is None else stop.heard
         yield from _end(active, ended, park=park, taken=stop.taken, wake_at=stop.wake_at, heard=heard)
@@ -514,7 +535,9 @@ def cancel_child(store: Store, run_id: str, *, by: str) -> None:
 def _restart(active: Active, spec: AgentSpec, signal: RunRestarted) -> Generator[Operation, Any, BaseException]:
     """Accept the run that goes on, then end this one: a crash in between ends in the same two."""
     yield Drained(active)
-    _notice_loose_ends(active)
+    active.read(heed, active)
+    if active.signal is None:
+        _notice_loose_ends(active)
     if active.signal is not None:
         return (yield from _stopped(active))
     row = active.row
@@ -528,9 +551,20 @@ def _restart(active: Active, spec: AgentSpec, signal: RunRestarted) -> Generator
         return (yield from fail(active, spec, error))
     signal.next_id = run.run_id
     active.read(active.store.create_run, run, first)
+    taken = active.read(_hand_on, active, run.run_id)
     park = Park(code=CONTINUED, message=run.run_id)
-    yield from _end(active, Ended(state=RunState.COMPLETED, continued=run.run_id), park=park)
+    yield from _end(active, Ended(state=RunState.COMPLETED, continued=run.run_id), park=park, taken=taken)
     return signal
+
+
+def _hand_on(active: Active, run_id: str) -> tuple[int, ...]:
+    """Give mail that this run did not take to the one that goes on; given before a crash, it is not given twice."""
+    mails = [mail for mail in active.mail() if mail.kind in _HANDED_ON]
+    known = {(mail.kind, mail.key, mail.body, mail.by, mail.at) for mail in active.store.read_mail(run_id)}
+    for mail in mails:
+        if (mail.kind, mail.key, mail.body, mail.by, mail.at) not in known:
+            active.store.post(Mail(0, run_id, mail.kind, mail.key, mail.body, mail.by, mail.at))
+    return tuple(mail.mail_id for mail in mails)
 
 
 def next_id(run_id: str) -> str:

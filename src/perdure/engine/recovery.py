@@ -20,8 +20,9 @@ from msgspec import Struct
 from perdure import clock, events
 from perdure.engine.active import Stop
 from perdure.engine.drive import Commit, Operation, drive
-from perdure.engine.ledger import Terms, Touched, note_seen, resource_of, terms_of
+from perdure.engine.ledger import Terms, Touched, note_seen, place_of, resource_of, terms_of
 from perdure.errors import (
+    CheckpointCorrupt,
     PerdureError,
     ResourceChanged,
     ResourceMissing,
@@ -46,9 +47,8 @@ if TYPE_CHECKING:
     from perdure.records import Listing, Run
 
 T = TypeVar("T")
-CHECKPOINT: Final = "checkpoint"
-WORK: Final = "work"
-"""The folder beside the store in which runs have their working directories."""
+_restoring: Final = threading.Lock()
+"""A cancelled task leaves its restoration behind in a thread; the next must not meet it half-way."""
 
 
 class Finding(Struct, frozen=True):
@@ -109,11 +109,9 @@ class Offload(Generic[T]):
         return await done
 
 
-def recovered(active: Active) -> Generator[Operation, Any, None]:
-    """Look again at everything this run has tracked; a run that has tracked nothing pays nothing."""
+def validated_all(active: Active) -> Generator[Operation, Any, None]:
+    """Look again at everything this run has tracked; what only its code can look at, before its first new call."""
     ledger = active.resources
-    if not ledger.known:
-        return
     tracked = dict(ledger.known)
     ledger.deferred = {key: each for key, each in tracked.items() if _is_unknown(each)}
     ledger.validate_deferred = lambda: _validate_deferred(active)
@@ -165,7 +163,8 @@ def validated(active: Active, tracked: list[Tracked]) -> Generator[Operation, An
     settled: Settled = yield Offload(lambda: _settle(active, findings, shown))
     for each in restored:
         _note_recreated(active, settled, each, f"{resource_of(each).words}; {_kept_in(_aside_of(active, each))}")
-    yield from _record(active, settled, letters)
+    # What only the code itself can look at is looked at later, and may be what was accepted.
+    yield from _record(active, settled, letters, taken=not active.resources.deferred)
     if settled.parked:
         raise active.halt(
             _stop(
@@ -189,28 +188,19 @@ def acceptance(run: Run, *, by: str) -> Mail:
     return Mail(0, run.run_id, "accept", "", body, by, clock.wall_seconds())
 
 
-def place_of(active: Active, tracked: Tracked | Terms) -> Resource:
-    """Where to look for a resource: a run's own working directory is found below the store, wherever that is now."""
-    resource = tracked.resource if isinstance(tracked, Terms) else resource_of(tracked)
-    if resource.kind != "workdir":
-        return resource
-    return Resource("directory", str(own_folder(active) / resource.identity), resource.options)
-
-
-def own_folder(active: Active) -> Path:
-    """The folder below which the working directories of this run's store are."""
-    location = active.store.location
-    if location.startswith("memory:") or "://" in location:
-        import tempfile
-
-        return Path(tempfile.gettempdir()) / "perdure"
-    return Path(location).expanduser().absolute().parent / WORK
-
-
 def _listing_of(active: Active, tracked: Tracked) -> Listing | None:
     if not tracked.listing:
         return None
-    listing = unpacked(active.read(active.store.load_blob, bytes.fromhex(tracked.listing)))
+    try:
+        listing = unpacked(active.read(active.store.load_blob, bytes.fromhex(tracked.listing)))
+    except ValueError as error:
+        raise active.fenced(
+            CheckpointCorrupt(
+                f"Run {active.row.name}: what is kept of {resource_of(tracked).words} cannot be used: {error}.",
+                safe="nothing was written.",
+                hint="perdure verify; or put back a copy of the store",
+            )
+        ) from error
     if tracked.kept:
         active.resources.stored.update(entry.content for entry in listing.entries if entry.kind == "file")
     return listing
@@ -227,24 +217,28 @@ def _settle(active: Active, findings: list[Finding], shown: str) -> Settled:
     """What each finding means: recreated, accepted, or for a person."""
     settled = Settled(Touched())
     for finding in findings:
-        tracked, words = finding.tracked, finding.difference.words
-        terms = terms_of(tracked)
-        is_accepted = tracked.on_change == "accept" or _is_accepted(finding, shown)
-        problem = ""
-        if tracked.on_change == "recreate" and finding.difference.what != "unreachable":
-            problem, aside = _recreate(active, finding)
-            if not problem:
-                _note_recreated(active, settled, tracked, f"{words}{aside}")
-                continue
-        if is_accepted:
-            problem = _accept(active, settled, finding, terms) or problem
-            if not problem or terms.resource.key in settled.touched.resources:
-                settled.words.append(f"accepted: {words}")
-                settled.outcomes.append((words, "accepted"))
-                continue
-        settled.parked.append(finding)
-        settled.problems += [problem] if problem else []
+        _settle_one(active, finding, shown, settled)
     return settled
+
+
+def _settle_one(active: Active, finding: Finding, shown: str, settled: Settled) -> None:
+    tracked, words = finding.tracked, finding.difference.words
+    terms = terms_of(tracked)
+    is_accepted = tracked.on_change == "accept" or _is_accepted(finding, shown)
+    problem = ""
+    if tracked.on_change == "recreate" and finding.difference.what != "unreachable":
+        problem, aside = _recreate(active, finding)
+        if not problem:
+            _note_recreated(active, settled, tracked, f"{words}{aside}")
+            return
+    if is_accepted:
+        problem = _accept(active, settled, finding, terms) or problem
+        if not problem or terms.resource.key in settled.touched.resources:
+            settled.words.append(f"accepted: {words}")
+            settled.outcomes.append((words, "accepted"))
+            return
+    settled.parked.append(finding)
+    settled.problems += [problem] if problem else []
 
 
 def _is_accepted(finding: Finding, shown: str) -> bool:
@@ -324,23 +318,26 @@ def _put_back(place: Resource, finding: Finding, restoration: Restoration) -> No
         if behind is None or behind.recreate is None:
             raise ResourceMissing("nothing in this process knows how")
         behind.recreate()
-    elif tracked.state == "absent" and place.kind in RECREATABLE:
-        restoration.absence(path)
-    elif not tracked.kept or finding.before is None:
-        raise ResourceMissing("its content was not kept")
-    elif place.kind == "file":
-        restoration.file(path, finding.before)
-    else:
-        restoration.directory(path, finding.before, place.options.get("ignore", ()))
+        return
+    with _restoring:
+        if tracked.state == "absent":
+            restoration.absence(path)
+        elif not tracked.kept or finding.before is None:
+            raise ResourceMissing("its content was not kept")
+        elif place.kind == "file":
+            restoration.file(path, finding.before)
+        else:
+            restoration.directory(path, finding.before, place.options.get("ignore", ()))
 
 
-def _record(active: Active, settled: Settled, letters: list[Mail]) -> Generator[Operation, Any, None]:
+def _record(active: Active, settled: Settled, letters: list[Mail], *, taken: bool) -> Generator[Operation, Any, None]:
     """One record for everything that was accepted or recreated, and the mail that asked for it is taken with it."""
     touched = settled.touched
-    if not touched.resources and not letters:
+    mail_ids = tuple(mail.mail_id for mail in letters) if taken else ()
+    if not touched.resources and not mail_ids:
         return
     by = ", ".join(sorted({mail.by for mail in letters}))
-    yield from observed(active, touched, words=settled.words, by=by, taken=tuple(mail.mail_id for mail in letters))
+    yield from observed(active, touched, words=settled.words, by=by, taken=mail_ids)
     for words, outcome in settled.outcomes:
         events.publish(events.ResourceSettled(active.row.run_id, active.row.name, words, outcome))
 
@@ -393,15 +390,12 @@ def look_at_workdirs(active: Active, touched: Touched) -> Generator[Operation, A
                 safe=f"{saved_steps(active.row.steps)}.",
                 hint="make its files readable, or raise timeout=, and start again",
             )
+            if before is not None:  # what a resume finds there may be the work of this step: a person decides
+                unseen = msgspec.structs.replace(before, state="unreachable", on_change="park", look=number)
+                touched.resources[each.resource.key] = unseen
             continue
         if before is None or before.digest != look.fingerprint.digest or not before.kept or before.state != "present":
             note_seen(touched, each, look, look=number)
-
-
-def heed_problem(active: Active, touched: Touched) -> None:
-    """Stop a run whose working directory can no longer be kept, once the step itself is on record."""
-    if touched.problem is not None:
-        raise active.halt(Stop(RunState.WAITING, WaitReason.PARKED, touched.problem))
 
 
 def _stop(active: Active, words: list[str], *, is_change: bool, hint: str = "") -> Stop:

@@ -23,14 +23,13 @@ from perdure.engine.signature import is_storable_text
 from perdure.engine.step import step
 from perdure.errors import ResourceMissing, UnknownRun, UnstorableValue, UsageError
 from perdure.records import Done, Kept, Kind, read_body
-from perdure.resources.folder import SIZE_LIMIT, Keep, too_large
-from perdure.resources.kinds import RECREATABLE, Fingerprint, Resource
-from perdure.resources.look import Look, Seen, see_all
+from perdure.resources.kinds import RECREATABLE, SIZE_LIMIT, Fingerprint, Resource
 from perdure.resources.registry import known
 from perdure.store import blobs
 
 if TYPE_CHECKING:
     from perdure.engine.active import Active
+    from perdure.resources.look import Look, Seen
     from perdure.store.protocol import Store
 
 DEFAULT_SECONDS: Final = 5.0
@@ -74,6 +73,8 @@ def _track(resource: str) -> Fingerprint:  # noqa: ARG001 - the recorded argumen
 
 def _track_here(frame: Frame | None, terms: Terms) -> Fingerprint:
     """Look, and leave what was seen to the record of the step that this is called in."""
+    from perdure.resources.look import see_all  # only runs with resources pay for it
+
     active = None if frame is None else frame.active
     look = 0 if active is None else active.resources.next_look()
     (seen,) = see_all([look_on(terms, active)])
@@ -85,6 +86,9 @@ def _track_here(frame: Frame | None, terms: Terms) -> Fingerprint:
 
 def look_on(terms: Terms, active: Active | None) -> Look:
     """The look that these terms ask for."""
+    from perdure.resources.folder import Keep
+    from perdure.resources.look import Look
+
     keep = Keep(terms.size_limit, active.resources.stored) if terms.snapshot and active is not None else None
     return Look(terms.resource, terms.timeout, keep, active.resources.memory if active is not None else None)
 
@@ -145,6 +149,8 @@ def _keep_here(frame: Frame | None, path: Path, name: str, size_limit: int) -> A
             f"artifact: {path} cannot be read: {error.strerror}.", safe="nothing was kept."
         ) from error
     if len(content) > size_limit:
+        from perdure.resources.folder import too_large
+
         refused = too_large(max(len(content), path.stat().st_size), size_limit)
         raise UnstorableValue(f"artifact {path}: {refused.message}.", safe=refused.safe, hint="raise size_limit=")
     kept = Kept(name, hashlib.sha256(content).hexdigest(), len(content))

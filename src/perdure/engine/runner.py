@@ -118,7 +118,10 @@ class Runner:
                     level.threads -= 1
                     return
                 task = level.queue.popleft()
-            self._work(task, None)
+            if self._session.is_stopped(task.parent):
+                self._give_up(task, RunWaits(f"Run {task.run_id} was stopped with its parent."))
+            else:
+                self._work(task, None)
 
     def _start_thread(self, target: Callable[..., None], *args: Any) -> None:
         thread = threading.Thread(target=target, args=args, name="perdure-run")
@@ -139,12 +142,14 @@ class Runner:
             except RunRestarted as restarted:
                 self._follow(task, restarted.next_id)
                 active = None
-            except (RunWaits, RunHeld, RunPaused):
-                self._wait(task)
+            except (RunWaits, RunHeld, RunPaused) as waits:
+                if self._session.is_stopped(task.run_id):
+                    self._give_up(task, waits)
+                else:
+                    self._wait(task)
                 return
             except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
-                self._forget(task)
-                task.future.set_exception(error)
+                self._give_up(task, error)
                 return
             else:
                 self._forget(task)
@@ -167,6 +172,10 @@ class Runner:
             self._tasks.pop(task.run_id, None)
             task.run_id = run_id
             self._tasks[run_id] = task
+
+    def _give_up(self, task: Task, error: BaseException) -> None:
+        self._forget(task)
+        task.future.set_exception(error)
 
     def _forget(self, task: Task) -> None:
         with self._lock:

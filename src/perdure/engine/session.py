@@ -15,11 +15,11 @@ from perdure.engine.active import Stop
 from perdure.engine.scope import carriers
 from perdure.errors import (
     CommitsLost,
-    DeadlineExceeded,
     PerdureError,
     RunCancelled,
     RunHeld,
     RunPaused,
+    RunWaits,
     saved_steps,
 )
 from perdure.records import RunState, WaitReason
@@ -47,6 +47,7 @@ class Session:
         self.store = open_store(settings.store, seconds=settings.open_seconds)
         self.writer = Writer(self.store)
         self._held: dict[str, Active | None] = {}
+        self._stopped: set[str] = set()
         self._lock = threading.Lock()
         self._upkeep: threading.Thread | None = None
         self._ended = threading.Event()
@@ -98,6 +99,7 @@ class Session:
     def hold(self, active: Active) -> None:
         """Keep the lease of this run alive until it is released."""
         with self._lock:
+            self._stopped.discard(active.row.run_id)
             self._held[active.row.run_id] = active
             if self._upkeep is None:
                 self._upkeep = threading.Thread(target=self._keep_up, name="perdure-upkeep", daemon=True)
@@ -114,7 +116,8 @@ class Session:
             held_runs = [active for active in self._held.values() if active is not None]
         for active in held_runs:
             heed(active)
-            if active.signal is not None:
+            is_late = active.stop is not None and active.stop.state is RunState.FAILED
+            if is_late or isinstance(active.signal, RunCancelled):
                 self._force(active)
 
     def ring(self, run_id: str) -> None:
@@ -122,6 +125,22 @@ class Session:
         active = self._held.get(run_id)
         if active is not None:
             active.ring()
+
+    def stop_below(self, run_id: str) -> None:
+        """The run was stopped with its process: its children here stop at their next call, to be resumed with it."""
+        self._stopped.add(run_id)
+        with self._lock:
+            held_runs = [active for active in self._held.values() if active is not None]
+        for active in held_runs:
+            row = active.row
+            if any(entry.startswith(f"{run_id} ") for entry in active.journal.started().lineage):
+                stopped = RunWaits(f"Run {row.name} was stopped with its parent.", safe=f"{saved_steps(row.steps)}.")
+                self._stopped.add(row.run_id)
+                active.halt(Stop(RunState.QUEUED, None, stopped))
+
+    def is_stopped(self, run_id: str) -> bool:
+        """Whether this run was stopped here, and not taken up again since."""
+        return run_id in self._stopped
 
     def has_ended(self, seconds: float) -> bool:
         """Wait so long, unless the session ends before; whether it did."""
@@ -175,17 +194,10 @@ class Session:
 
 def heed(active: Active) -> None:
     """Stop a run at its next call if its mailbox or its deadline asks for that; let its waits look at what is new."""
+    active.heed_deadline()
     if active.signal is not None:
         return
     name = active.row.name
-    if 0 < active.deadline_at <= clock.wall_seconds():
-        late = DeadlineExceeded(
-            f"Run {name} is past its deadline.",
-            safe=f"{saved_steps(active.row.steps)}; nothing more is performed.",
-            hint="start over with fresh=True, with a longer deadline if it needs one",
-        )
-        active.halt(Stop(RunState.FAILED, None, late))
-        return
     mails = active.mail()
     if any(mail.kind == "cancel" for mail in mails):
         active.signal = RunCancelled(f"Run {name} was cancelled.")

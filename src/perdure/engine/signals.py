@@ -42,6 +42,15 @@ def checked_signal(name: object) -> str:
     return name
 
 
+def checked_signals(names: object) -> tuple[str, ...]:
+    """The names an agent declares; raises where they are none."""
+    if not isinstance(names, (list, tuple, set, frozenset)):
+        raise UsageError(
+            f"signals={codec.describe(names)} are no names.", safe="nothing was defined.", hint='signals=("go", "stop")'
+        )
+    return tuple(checked_signal(name) for name in names)
+
+
 class ForSignal:
     """A wait that a signal ends, or its timeout."""
 

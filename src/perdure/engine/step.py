@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from perdure import clock, codec, events
+from perdure.engine.active import Active, Stop
 from perdure.engine.call import Prepared, S, Spec, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform
 from perdure.engine.failure import describe_failure, exhausted, rebuild
-from perdure.engine.ledger import NOTHING
-from perdure.engine.recovery import heed_problem, touched_by
+from perdure.engine.ledger import NOTHING, Touched
 from perdure.engine.scope import Frame
 from perdure.errors import UnstorableValue
 from perdure.policy import ONCE, Retry, delay_seconds, may_retry
-from perdure.records import Attempt, Done, Kind
+from perdure.records import Attempt, Done, Kind, RunState, WaitReason
 from perdure.replay import Fresh
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def _flow(prepared: Prepared[Spec]) -> Generator[Operation, Any, Any]:
         longest = 2 * spec.retry.max_delay_seconds  # whatever became of the clock since
         yield Pause(min(decision.not_before - clock.wall_seconds(), longest))
     while True:
-        if active.signal is not None:
-            raise active.signal
+        if active.signal is not None or active.deadline_at:
+            active.raise_if_stopped()
         started = clock.elapsed_seconds()
         frame = Frame(active, prepared.frame.scope, body=spec.name, attempt=attempt, step_key=prepared.call.key)
         try:
@@ -100,7 +100,7 @@ def record_value(
     sealed, decoded = seal_result(prepared, value)
     raw, blob, stored = active.stored_value(sealed)
     state, dropped = active.state_changes()
-    touched = (yield from touched_by(active, prepared.call.key, kind)) if active.resources.is_busy else NOTHING
+    touched = (yield from _touched(prepared, kind)) if active.resources.is_busy else NOTHING
     body = Done(
         value=raw,
         blob=blob,
@@ -143,7 +143,7 @@ def record_failure(
     ran_out = spec.retry.attempts > 1 and isinstance(error, spec.retry.on)
     failure = exhausted(spec.name, attempt, error) if ran_out else describe_failure(error)
     state, dropped = active.state_changes()
-    touched = (yield from touched_by(active, prepared.call.key, kind)) if active.resources.is_busy else NOTHING
+    touched = (yield from _touched(prepared, kind)) if active.resources.is_busy else NOTHING
     body = Done(
         failure=failure,
         attempt=attempt,
@@ -162,6 +162,19 @@ def record_failure(
         active.resources.commit(touched)
         heed_problem(active, touched)
     return prepared.failed(rebuild(failure, spec.function, name=spec.name))
+
+
+def heed_problem(active: Active, touched: Touched) -> None:
+    """Stop a run whose working directory can no longer be kept, once the step itself is on record."""
+    if touched.problem is not None:
+        raise active.halt(Stop(RunState.WAITING, WaitReason.PARKED, touched.problem))
+
+
+def _touched(prepared: Prepared[S], kind: Kind) -> Generator[Operation, Any, Touched]:
+    """What the record of this call says of resources."""
+    from perdure.engine.recovery import touched_by  # only runs with resources pay for it
+
+    return (yield from touched_by(prepared.active, prepared.call.key, kind))
 
 
 def record_attempt(

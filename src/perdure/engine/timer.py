@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from perdure.engine.active import Waiting
     from perdure.engine.call import Prepared
+    from perdure.engine.scope import Frame
 
 
 class Slept:
@@ -38,7 +39,7 @@ def sleep(duration: Duration) -> Awaitable[None]:
     seconds = seconds_of(duration, what="duration")
     frame = current_frame()
     if frame is None or frame.active is None or frame.body:
-        return _plain(seconds)
+        return _plain(seconds, frame)
     return waited(_SLEEP, Timer(seconds=seconds), seconds, finish=_nothing)  # type: ignore[no-any-return]
 
 
@@ -50,11 +51,14 @@ def sleep_until(instant: datetime) -> Awaitable[None]:
             safe="nothing was recorded.",
             hint="datetime(2030, 1, 31, 12, tzinfo=UTC), or perdure.now() + timedelta(days=1)",
         )
-    due = instant.astimezone(UTC)
+    try:
+        due = instant.astimezone(UTC)
+    except OverflowError:  # an offset from UTC can push the ends of the calendar out of it
+        due = instant.replace(tzinfo=UTC)
     seconds_of(max(0.0, due.timestamp() - clock.wall_seconds()), what="the time until then, in seconds")
     frame = current_frame()
     if frame is None or frame.active is None or frame.body:
-        return _plain(max(0.0, due.timestamp() - clock.wall_seconds()))
+        return _plain(max(0.0, due.timestamp() - clock.wall_seconds()), frame)
     return waited(_SLEEP_UNTIL, Timer(due_at=due.timestamp()), due, finish=_nothing)  # type: ignore[no-any-return]
 
 
@@ -96,9 +100,10 @@ def _nothing(_prepared: Prepared[WaitSpec], _value: object) -> Slept:
     return Slept()
 
 
-def _plain(seconds: float) -> Awaitable[None]:
-    """Outside a run, and inside the body of a step, a sleep is only that."""
-    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public form raises where no loop runs
+def _plain(seconds: float, frame: Frame | None) -> Awaitable[None]:
+    """Outside a run, and inside the body of a step, a sleep is only that; a plain function cannot await it."""
+    is_blocking = frame is not None and frame.blocking
+    if not is_blocking and asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public form raises
         return drive_async(_pause(seconds))
     drive(_pause(seconds))
     return Slept()

@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.engine.drive import drive
-from perdure.engine.ledger import Terms, Touched, note_seen
-from perdure.engine.recovery import CHECKPOINT, heed_problem, look_at_workdirs, observed, place_of
+from perdure.engine.ledger import Terms, Touched, note_seen, place_of
 from perdure.engine.resource import _asked, _checked, _refuse_unseen, look_on
 from perdure.engine.scope import Frame, current_frame
-from perdure.engine.step import step
+from perdure.engine.step import heed_problem, step
 from perdure.errors import UsageError
-from perdure.resources.folder import SIZE_LIMIT
-from perdure.resources.kinds import IGNORED, Resource, directory, patterns
-from perdure.resources.look import Look, see_all
+from perdure.resources.kinds import IGNORED, SIZE_LIMIT, Resource, directory, patterns
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -88,6 +85,8 @@ def workdir(
 @step(name="perdure.workdir")
 def _workdir(directory: str) -> None:  # noqa: ARG001 - the recorded argument is what a replay compares
     """The first checkpoint: what the directory holds before the run does anything there."""
+    from perdure.resources.look import Look, see_all  # only runs with resources pay for it
+
     frame, terms = current_frame(), _asked.get()
     if frame is None or frame.active is None:
         return
@@ -132,8 +131,10 @@ def _outside_a_run(path: str | os.PathLike[str] | None) -> Workdir:
 
 
 def _checkpoint(active: Active) -> Generator[Operation, Any, None]:
+    from perdure.engine.recovery import look_at_workdirs, observed
+
     touched = Touched()
     yield from look_at_workdirs(active, touched)
     if touched.resources:
-        yield from observed(active, touched, words=(CHECKPOINT,))
+        yield from observed(active, touched, words=("checkpoint",))
     heed_problem(active, touched)

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 UNFINISHED: Final = ".perdure-new-"
 """Begins the name of a file that is being written back; whoever finds one was there when that was interrupted."""
 
-SIZE_LIMIT: Final = 64 * 1024 * 1024
-_ASIDE: Final = r"\.perdure-\d+(-\d+)?$"
-"""What a restoration has put aside is no part of a directory."""
+_OWN: Final = rf"{re.escape(UNFINISHED)}|[^/]*\.perdure-\d+(-\d+)?\Z"
+"""What a restoration is writing, or has put aside, is no part of a directory."""
 
 _MODE: Final = 0o777
 _SETTLED_SECONDS: Final = 2.0
@@ -165,6 +164,7 @@ def listing_words(listing: Listing, digest: str) -> str:
 
 
 def _walk(root: Path, ignore: Sequence[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    is_ignored = re.compile("|".join([_OWN, *map(fnmatch.translate, ignore)])).match
     pending: list[tuple[str, str]] = [("", str(root))]
     while pending:
         inside, folder = pending.pop()
@@ -177,17 +177,11 @@ def _walk(root: Path, ignore: Sequence[str]) -> Iterator[tuple[str, os.DirEntry[
             continue
         for entry in entries:
             path = _storable(f"{inside}/{entry.name}" if inside else entry.name)
-            if _is_ignored(path, entry.name, ignore):
+            if is_ignored(entry.name) or (inside and is_ignored(path)):
                 continue
             yield path, entry
             if entry.is_dir(follow_symlinks=False):
                 pending.append((path, entry.path))
-
-
-def _is_ignored(path: str, name: str, ignore: Sequence[str]) -> bool:
-    if name.startswith(UNFINISHED) or (".perdure-" in name and re.search(_ASIDE, name)):
-        return True
-    return any(fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(path, pattern) for pattern in ignore)
 
 
 def _storable(path: str) -> str:

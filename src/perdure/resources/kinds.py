@@ -14,6 +14,9 @@ from perdure.errors import UsageError
 IGNORED: Final = (".git", ".perdure", "__pycache__")
 """What a directory's fingerprint leaves out unless it is told otherwise."""
 
+SIZE_LIMIT: Final = 64 * 1024 * 1024
+"""How many bytes of content one snapshot keeps unless it is told otherwise."""
+
 RECREATABLE: Final = frozenset({"file", "directory", "workdir"})
 _IDENTITY_CHARACTERS: Final = 2000
 _NAMES: Final = {
@@ -83,9 +86,9 @@ def git_commit(repository: str | os.PathLike[str], commit: str = "HEAD") -> Reso
 
 
 def url(address: str, *, method: Literal["HEAD", "GET"] = "HEAD") -> Resource:
-    """What an address answers: its status and its ETag, or when it was last modified.
+    """What an address answers: its status and its ETag, or when it was last modified, or else its body.
 
-    A server that does not know HEAD is asked with GET. With `method="GET"` the body is read where there is no ETag.
+    It is asked with HEAD, and with GET where the server does not know HEAD or says neither ETag nor date.
     """
     from urllib.parse import urlsplit
 

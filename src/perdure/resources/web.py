@@ -22,7 +22,7 @@ def look_url(resource: Resource, *, timeout: float) -> Fingerprint:
     """What the address answers now."""
     method = resource.options.get("method", "HEAD")
     status, headers, digest = _asked(resource.identity, method, timeout)
-    if method == "HEAD" and status in _NO_HEAD:
+    if method == "HEAD" and (status in _NO_HEAD or (status < HTTPStatus.MULTIPLE_CHOICES and not _mark(headers))):
         status, headers, digest = _asked(resource.identity, "GET", timeout)
     if status in _GONE:
         return Fingerprint("absent", words=_status_words(status))
@@ -30,7 +30,7 @@ def look_url(resource: Resource, *, timeout: float) -> Fingerprint:
         return Fingerprint("unreachable", words=f"it answers {_status_words(status)}")
     mark = _mark(headers) or digest
     seen = hashlib.sha256(f"{status}\n{mark}".encode()).hexdigest()
-    words = f"{_status_words(status)}, {mark[:_SHOWN_CHARACTERS] or 'without an ETag'}"
+    words = ", ".join(filter(None, (_status_words(status), mark[:_SHOWN_CHARACTERS])))
     return Fingerprint("present", seen, words)
 
 

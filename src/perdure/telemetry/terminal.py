@@ -59,7 +59,6 @@ class Terminal:
             sys.stderr.write(f"perdure: {line}\n")
             sys.stderr.flush()
 
-
     def _move_bar(self, event: events.Observable, line: str) -> None:
         if line or not isinstance(event, events.MapAdvanced) or event.stage == "ended":
             self._bar.clear()

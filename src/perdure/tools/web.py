@@ -215,7 +215,8 @@ def _exchange(
             with connection.getresponse() as answer:
                 return _read(answer, max_bytes)
         except (OSError, HTTPException, ValueError) as error:
-            why = f"no answer within {timeout:g} s" if expired.is_set() else f"{type(error).__name__}: {error}"
+            is_late = expired.is_set() or isinstance(error, TimeoutError)
+            why = f"no answer within {timeout:g} s" if is_late else f"{type(error).__name__}: {error}"
             raise RequestUnconfirmed(0, f"{method} {url} was sent, but its answer was lost: {why}") from error
 
 

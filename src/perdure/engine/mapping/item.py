@@ -100,11 +100,8 @@ class Pure:
         return await drive_async(self._attempts(item, frame, error=failed))
 
     def _begin(self) -> Active:
-        active = self._active
-        if active.signal is not None:
-            raise active.signal
-        active.begin_body()
-        return active
+        self._active.begin_body()
+        return self._active
 
     def _body(self, item: Item, frame: Frame, *, attempt: int) -> Frame:
         key = f"{self._map_key}[{item.index}]"

@@ -44,8 +44,8 @@ class Restartable(Protocol[T_co]):
         """The items from number `at` on, counted from 0."""
 
 
-class Item(Struct, frozen=True, gc=False):
-    """One item: its number, its value, the bytes it is recognised by, and how it looks to a person."""
+class Item(Struct, gc=False):
+    """One item: its number, its value until it is done, the bytes it is recognised by, how it looks to a person."""
 
     index: int
     value: Any

@@ -77,7 +77,7 @@ class Walk:
         self._ready: list[tuple[Item, Outcome]] = []
         self._ready_bytes = 0
         self._early: dict[int, tuple[Item, Outcome]] = {}
-        self._failing: dict[int, tuple[Item, Outcome]] = {}
+        self._failing: dict[int, tuple[Item, Exception, int]] = {}
         self._more = True
         self._failed = 0
         self._seconds = 0.0
@@ -148,8 +148,9 @@ class Walk:
 
     def note(self, item: Item, outcome: Outcome) -> None:
         """Put an item that is done into its place in the order."""
-        if outcome.failure is not None and not self._options.collect:
-            self._failing[item.index] = (item, outcome)
+        item.value = None  # large items are not held until the commit
+        if outcome.error is not None and not self._options.collect:
+            self._failing[item.index] = (item, outcome.error, outcome.attempt)
             return
         if item.index == self._first + len(self._ready):
             self._ready.append((item, outcome))
@@ -221,16 +222,16 @@ class Walk:
         self._tell(ended=True)
         return summary
 
-    def _fail(self, item: Item, outcome: Outcome) -> Generator[Operation, Any, Exception]:
+    def _fail(self, item: Item, error: Exception, attempt: int) -> Generator[Operation, Any, Exception]:
         """Record that an item failed: a run that fails of it attempts it anew when it is resumed."""
-        prepared, error = self._prepared, outcome.error or PerdureError("")
+        prepared = self._prepared
         raised: Exception = yield from record_failure(
-            prepared, Kind.STEP, error, attempt=outcome.attempt, seconds=self._seconds
+            prepared, Kind.STEP, error, attempt=attempt, seconds=self._seconds
         )
         raised.add_note(f"perdure: {prepared.spec.name} failed at item {item.index:,}: {item.shown}")
         raised.__cause__ = error
         if prepared.work.effect is not None:
-            keys = [item_key(prepared.call.key, failed) for failed, _ in self._failing.values()]
+            keys = [item_key(prepared.call.key, failed) for failed, _, _ in self._failing.values()]
             self._active.failed += [Failed(raised, key, {}) for key in keys]
         return raised
 
@@ -260,7 +261,6 @@ class Walk:
         batches = self._prepared.batches
         for batch in batches:
             self._count(batch)
-        self._skipped = self._first
         self._visit_done()
         walked = batches
         if batches and self._source.can_restart and not self._options.has_effect_keys:
@@ -268,6 +268,8 @@ class Walk:
         self._source.open(walked[0].first if walked else 0)
         for batch in walked:
             self._pass_over(batch)
+        self._skipped = self._first
+        self._began = self._since = clock.elapsed_seconds()
         if batches:
             self._tell(resumed=True)
 

@@ -1,0 +1,386 @@
+"""Where a run really stands, derived from its row, its holder's life, its journal and its mailbox; and what to do.
+
+A row may still say `running` when its process is long dead; here it is `queued`, with the cause. Nothing is changed and
+no code of the user's is loaded.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from perdure import clock
+from perdure.engine.lifecycle import continuation
+from perdure.engine.settle import Letter
+from perdure.engine.wait import mail_key
+from perdure.errors import CommitsLost, PerdureError, RunPaused
+from perdure.records import FINISHED, Ended, Kind, Note, Opened, Repaired, Run, RunState, WaitReason, read_body
+from perdure.replay import Journal
+from perdure.settings import current_settings
+from perdure.store.lease import Park, Presence, read_park
+from perdure.telemetry.text import counted, legible
+
+if TYPE_CHECKING:
+    from perdure.records import Mail, Question, Record, Worker
+    from perdure.store.protocol import Store
+
+DEMO_AGENT: Final = "perdure.demo"
+"""The agent whose code needs no naming."""
+
+_WAITS: Final = frozenset({WaitReason.HUMAN, WaitReason.TIME, WaitReason.SIGNAL, WaitReason.CHILD})
+_FOREVER: Final = math.inf
+
+
+class OpenEffect(Struct, frozen=True):
+    """An effect in doubt, and the verdict on it that the run has not seen yet, if any."""
+
+    number: int
+    key: str
+    name: str
+    attempt: int
+    shown: str
+    why: str
+    letter: Letter | None = None
+    by: str = ""
+
+
+class OpenWait(Struct, frozen=True):
+    """A wait without an end on record, and the mail that will end it once the run hears of it, if any."""
+
+    number: int
+    """The number of the step."""
+    question_number: int
+    """The number of the question among the open ones of its run; 0 where it is none."""
+    record: Record
+    opened: Opened
+    shown: str
+    mail: Mail | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether its time is over."""
+        return 0 < self.opened.due_at <= clock.wall_seconds()
+
+    @property
+    def has_come(self) -> bool:
+        """Whether a resume would go on beyond it, as far as mail and time tell."""
+        return self.mail is not None or self.is_due
+
+
+class Status(Struct, frozen=True):
+    """Where a run stands, why, since when, and what to do next."""
+
+    state: str
+    at: float
+    reason: str = ""
+    cause: str = ""
+    hint: str = ""
+    next: str = ""
+    progress: Note | None = None
+
+    @property
+    def words(self) -> str:
+        """The state, with the reason of one that waits."""
+        return f"{self.state}: {self.reason.replace('_', ' ')}" if self.reason else self.state
+
+
+class Commands:
+    """Commands as a person can paste them; with `store`, they name it."""
+
+    def __init__(self, store: str = "") -> None:
+        self._store = ("--store", store) if store else ()
+
+    def __call__(self, *words: str) -> str:
+        return shlex.join(("perdure", *words, *self._store))
+
+    def resume(self, run: Run) -> str:
+        """How to resume; the demo's code is known, any other must be named."""
+        if run.agent == DEMO_AGENT:
+            return self("resume", run.name)
+        return self("resume", run.name, "--app", _likely_app(run.agent))
+
+    def settle(self, run: Run, effect: OpenEffect, others: list[OpenEffect]) -> str:
+        """How to settle this effect, by its name where that is enough."""
+        is_alone = sum(other.name == effect.name for other in others) <= 1 and not effect.name.isdecimal()
+        step = effect.name if is_alone else str(effect.number)
+        return f"{self('settle', run.name, step)} --did-not-happen (or: --happened RESULT_AS_JSON)"
+
+    def answer(self, run: Run, wait: OpenWait, others: list[OpenWait]) -> str:
+        """How to answer this question; options are listed for the choice."""
+        question = wait.opened.question
+        how = "TEXT" if question is None else answer_words(question)
+        questions = sum(bool(other.question_number) for other in others)
+        which = f" --question {wait.question_number}" if questions > 1 else ""
+        return f"{self('answer', run.name)} {how}{which}"
+
+    def signal(self, run: Run, wait: OpenWait) -> str:
+        """How to send what this wait is for."""
+        return f"{self('signal', run.name, wait.opened.signal)} [JSON]"
+
+
+def answer_words(question: Question) -> str:
+    """What a person writes as the answer to this question."""
+    if question.options:
+        return "|".join(legible(shlex.quote(option)) for option in question.options)
+    return "TEXT" if bytes(question.form) == b"null" else "--json JSON"
+
+
+def status_of(store: Store, run: Run, commands: Commands) -> Status:
+    """Where this run stands."""
+    park = read_park(run)
+    if run.state in FINISHED:
+        return _finished(store, run, commands)
+    if park.code == CommitsLost.code:
+        return _parked(run, park, next_command=commands("repair", run.name))
+    try:
+        journal = Journal(records := store.load_journal(run.run_id), suspects=run.suspects)
+    except PerdureError as error:
+        return Status(run.state, run.updated_at, run.reason, error.message, error.hint, commands("repair", run.name))
+    status = _unfinished(store, run, journal, records[-1], commands)
+    return msgspec.structs.replace(status, progress=progress_of(journal))
+
+
+def _unfinished(store: Store, run: Run, journal: Journal, last: Record, commands: Commands) -> Status:
+    park = read_park(run)
+    going_on = commands.resume(resumable(store, run, journal))
+    if run.state == RunState.RUNNING:
+        return _held(store, run, going_on)
+    if run.state == RunState.FAILED:
+        return Status(run.state, run.updated_at, cause=park.message, next=going_on)
+    if run.state == RunState.QUEUED:
+        return Status(run.state, run.updated_at, cause=_pause(last), next=going_on)
+    if park.code == RunPaused.code or is_paused(store, run):
+        return _paused(store, run, park, commands, going_on)
+    if run.reason == WaitReason.IN_DOUBT:
+        return _in_doubt(run, open_effects(store, run, journal), park, commands, going_on)
+    if run.reason in _WAITS:
+        return _waiting(store, run, journal, commands, going_on)
+    return _parked(run, park, next_command=going_on)
+
+
+def open_effects(store: Store, run: Run, journal: Journal) -> list[OpenEffect]:
+    """The effects of this run that are in doubt, oldest first."""
+    numbers = numbers_of(journal)
+    letters: dict[tuple[str, int], tuple[Letter | None, str]] = {}
+    for mail in store.read_mail(run.run_id):
+        was_refused = run.state == RunState.WAITING and mail.at <= run.updated_at
+        if mail.kind == "verdict" and not mail.taken and not was_refused:
+            verdict = msgspec.json.decode(mail.body, type=Letter)
+            letters[mail.key, verdict.attempt] = (verdict, mail.by)
+    found = []
+    for key, entry in journal.open_entries():
+        letter, by = letters.get((key, entry.attempts), (None, ""))
+        why = entry.doubt or "its process died"
+        found.append(OpenEffect(numbers[key], key, entry.name, entry.attempts, entry.shown_call(), why, letter, by))
+    return found
+
+
+def open_waits(store: Store, run: Run, journal: Journal) -> list[OpenWait]:
+    """What this run waits for, oldest first."""
+    return waits_in(journal, [mail for mail in store.read_mail(run.run_id) if not mail.taken])
+
+
+def waits_in(journal: Journal, mails: list[Mail]) -> list[OpenWait]:
+    """The waits of a journal without an end, each with the mail among these that will end it."""
+    numbers = numbers_of(journal)
+    found: list[OpenWait] = []
+    questions = 0
+    for key, entry in journal.entries.items():
+        if entry.wait is None or entry.completion is not None:
+            continue
+        opened: Opened = read_body(entry.wait)
+        questions += opened.question is not None
+        if entry.forgiven:  # it ended the run before: a resume asks anew
+            continue
+        mail = _mail_for(entry.wait, opened, mails)
+        number = questions if opened.question is not None else 0
+        found.append(OpenWait(numbers[key], number, entry.wait, opened, entry.shown_call(), mail))
+    return found
+
+
+def progress_of(journal: Journal) -> Note | None:
+    """The newest note of how far the agent is."""
+    return next((note for _, note in reversed(journal.notes) if note.about == "progress"), None)
+
+
+def numbers_of(journal: Journal) -> dict[str, int]:
+    """The number of each step: its place in the order in which the journal first names it."""
+    return {key: number for number, key in enumerate(journal.entries, 1)}
+
+
+def is_paused(store: Store, run: Run) -> bool:
+    """Whether the last word from outside on whether this run may go on was to pause it."""
+    words = [mail for mail in store.read_mail(run.run_id) if mail.kind in ("pause", "unpause")]
+    if read_park(run).code == RunPaused.code:
+        return not any(mail.kind == "unpause" and mail.mail_id > run.heard for mail in words)
+    untaken = [mail for mail in words if not mail.taken]
+    return bool(untaken) and untaken[-1].kind == "pause"
+
+
+def tags_of(run: Run) -> dict[str, str]:
+    """The run's tags."""
+    return msgspec.json.decode(run.tags, type=dict[str, str]) if run.tags else {}
+
+
+def parent_of(store: Store, journal: Journal) -> Run | None:
+    """The run that started this one, or goes on in the place of that."""
+    lineage = journal.started().lineage
+    return newest(store, store.read_run(_run_id(lineage[-1]))) if lineage else None
+
+
+def resumable(store: Store, run: Run, journal: Journal) -> Run:
+    """The run to resume so that this one goes on: the outermost of those that started it and still wait for it."""
+    for entry in journal.started().lineage:
+        ancestor = newest(store, store.read_run(_run_id(entry)))
+        if ancestor is not None and ancestor.state not in FINISHED:
+            return ancestor
+    return run
+
+
+def newest(store: Store, run: Run | None) -> Run | None:
+    """The run that goes on in place of this one, if any does."""
+    while run is not None and (following := continuation(run)):
+        run = store.read_run(following)
+    return run
+
+
+def holder_words(holder: Worker | None) -> str:
+    """Who holds a run."""
+    return f"pid {holder.pid} on {holder.host}" if holder else "a process that is not known any more"
+
+
+def _mail_for(wait: Record, opened: Opened, mails: list[Mail]) -> Mail | None:
+    """The mail that ends this wait, as its holder would choose it."""
+    due_at = opened.due_at or _FOREVER
+    for mail in mails:
+        is_answer = mail.kind == "answer" and mail.key == mail_key(wait)
+        is_signal = mail.kind == "signal" and opened.reason == "signal" and mail.key == opened.signal
+        if (is_answer or is_signal) and mail.at < due_at:
+            return mail
+    return None
+
+
+def _finished(store: Store, run: Run, commands: Commands) -> Status:
+    following = newest(store, run)
+    if following is None or following.run_id == run.run_id:
+        return Status(run.state, run.updated_at)
+    cause = f"goes on as {following.name}"
+    return Status(run.state, run.updated_at, cause=cause, next=commands("show", following.name))
+
+
+def _held(store: Store, run: Run, going_on: str) -> Status:
+    stall_seconds = current_settings().stall_seconds
+    holder = store.read_worker(run.holder)
+    at = max(run.updated_at, holder.beat_at if holder else 0.0)
+    if store.is_running(run, stall_seconds=stall_seconds):
+        return Status(RunState.RUNNING, at, cause=f"held by {holder_words(holder)}")
+    is_stalled = store.is_running(run, stall_seconds=math.inf)
+    presence = Presence.STALLED if is_stalled else Presence.DEAD
+    return Status(RunState.QUEUED, at, cause=f"{presence.value} ({holder_words(holder)})", next=going_on)
+
+
+def _paused(store: Store, run: Run, park: Park, commands: Commands, going_on: str) -> Status:
+    if not is_paused(store, run):
+        return Status(run.state, run.updated_at, run.reason, "unpaused; a resume takes it up", next=going_on)
+    by = next((mail.by for mail in reversed(store.read_mail(run.run_id)) if mail.kind == "pause"), "somebody")
+    cause = park.message if park.code == RunPaused.code else f"paused by {by}"
+    return Status(run.state, run.updated_at, run.reason, cause, next=commands("unpause", run.name))
+
+
+def _in_doubt(run: Run, effects: list[OpenEffect], park: Park, commands: Commands, going_on: str) -> Status:
+    unsettled = [effect for effect in effects if effect.letter is None]
+    if not effects:
+        return _parked(run, park, next_command=going_on)
+    if not unsettled:
+        cause = f"settled by {effects[0].by}; a resume takes it up"
+        return Status(run.state, run.updated_at, run.reason, cause, next=going_on)
+    first = unsettled[0]
+    more = f", and {len(unsettled) - 1} more" if len(unsettled) > 1 else ""
+    cause = park.message or f"{first.shown} was started and never confirmed ({first.why}){more}"
+    return Status(run.state, run.updated_at, run.reason, cause, next=commands.settle(run, first, effects))
+
+
+def _waiting(store: Store, run: Run, journal: Journal, commands: Commands, going_on: str) -> Status:
+    """For what it waits; once that has come, it only needs to be resumed."""
+    waits = open_waits(store, run, journal)
+    come = next((wait for wait in waits if wait.has_come), None)
+    if come is not None:
+        return Status(
+            run.state, run.updated_at, run.reason, f"{_come_words(come)}; a resume takes it up", next=going_on
+        )
+    first = next((wait for wait in waits if wait.opened.reason == run.reason), None)
+    if first is None:
+        return _parked(run, read_park(run), next_command=going_on)
+    more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
+    next_command = going_on
+    if run.reason == WaitReason.HUMAN:
+        next_command = commands.answer(run, first, waits)
+    elif run.reason == WaitReason.SIGNAL:
+        next_command = commands.signal(run, first)
+    elif run.reason == WaitReason.CHILD:
+        child = newest(store, store.read_run(first.opened.child))
+        if child is not None and child.state == RunState.WAITING:
+            next_command = status_of(store, child, commands).next
+    return Status(run.state, run.updated_at, run.reason, f"{wait_words(store, first.opened)}{more}", next=next_command)
+
+
+def wait_words(store: Store, opened: Opened) -> str:
+    """For what a run waits, in words."""
+    if opened.question is not None:
+        return f"waits for an answer: {opened.question.text}"
+    if opened.reason == "signal":
+        return f"waits for the signal {opened.signal!r}"
+    if opened.reason == "child":
+        child = newest(store, store.read_run(opened.child))
+        if child is None:
+            return "waits for a child run that is not accepted yet"
+        reason = f": {child.reason.replace('_', ' ')}" if child.reason else ""
+        return f"waits for its child run {child.name} ({child.agent}), {child.state}{reason}"
+    return f"sleeps until {clock.instant(opened.due_at).strftime('%Y-%m-%d %H:%M:%S UTC')}"
+
+
+def _come_words(wait: OpenWait) -> str:
+    if wait.mail is not None:
+        what = "answered" if wait.mail.kind == "answer" else f"signal {wait.opened.signal!r} sent"
+        return f"{what} by {wait.mail.by}"
+    if wait.opened.question is not None:
+        return f"the time to answer {wait.opened.question.text!r} is over"
+    return "its time has come" if wait.opened.reason == "time" else "its time to wait is over"
+
+
+def _parked(run: Run, park: Park, *, next_command: str) -> Status:
+    return Status(run.state, run.updated_at, run.reason, park.message, park.hint, next_command)
+
+
+def _pause(last: Record) -> str:
+    """Why a queued run is not being run, as its last record tells."""
+    if last.kind == Kind.STARTED:
+        return "accepted, not begun"
+    body = read_body(last) if last.kind in (Kind.ENDED, Kind.REPAIRED) else None
+    match body:
+        case Ended(message=message) if message:
+            return str(message)
+        case Repaired(set_aside):
+            return f"repaired, {counted(set_aside, 'record')} set aside"
+        case _:
+            return "nobody holds it"
+
+
+def _run_id(entry: str) -> str:
+    """The id in an entry of a lineage, which is an id and a call; a run's id may hold spaces, its call has one."""
+    return entry.rsplit(" ", 2)[0]
+
+
+def _likely_app(agent: str) -> str:
+    """The code to name, where a file here has the name that the agent's module must have; looked for, never opened."""
+    parts = agent.split(".")
+    if all(part.isidentifier() for part in parts):
+        for length in range(len(parts) - 1, 0, -1):
+            if Path(*parts[:length]).with_suffix(".py").is_file():
+                return f"{parts[0]}.py" if length == 1 else ".".join(parts[:length])
+    return "FILE"

@@ -1,0 +1,170 @@
+"""`perdure cancel`, `pause`, `unpause`, and how the list and the timeline show what runs say of themselves."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.faces.waiting import ASKING, LEFT
+
+HELD = """
+    @perdure.step
+    def tick(number: int) -> int:
+        return number
+
+    @perdure.agent
+    def work() -> str:
+        tick(0)
+        print("ready", flush=True)
+        number = 0
+        while True:
+            number = tick(number + 1)
+            time.sleep(0.05)
+
+    if __name__ == "__main__":
+        try:
+            perdure.run(work)
+        except perdure.errors.RunCancelled:
+            print("cancelled")
+"""
+
+
+@pytest.fixture
+def asking(place: Any) -> Any:
+    place.write("work.py", ASKING)
+    return place
+
+
+def test_run_nobody_holds_is_cancelled_at_once(asking: Any) -> None:
+    asking.python("work.py", "choose")
+    name = asking.name()
+    result = asking.perdure("cancel", name, "--by", "Ada")
+    assert result.code == 0, result
+    assert f"{name}  cancelled; what its 1 completed step did stands\n" in result.out
+    assert f"  next: perdure show {name} (it cannot be resumed; fresh=True starts over)\n" in result.out
+    assert asking.runs()[0]["state"] == "cancelled"
+    again = asking.perdure("cancel", name)
+    assert again.code == 2, again
+    assert f"Run {name} is cancelled already." in again.err
+
+
+def test_children_end_with_their_parent(asking: Any) -> None:
+    asking.python("-c", LEFT, "parent", "RunEnded", "child")
+    parent = next(run for run in asking.runs() if run["agent"] == "work.parent")
+    assert asking.perdure("cancel", parent["name"]).code == 0
+    assert {run["state"] for run in asking.runs()} == {"cancelled"}
+
+
+def test_held_run_ends_at_its_next_step(place: Any) -> None:
+    place.write("work.py", HELD)
+    process = place.start("work.py")
+    result = place.perdure("cancel", "-")
+    assert result.code == 0, result
+    assert f"asked to end at its next step: held by pid {process.pid} on" in result.out.replace("\n  ", " ")
+    assert process.wait(60) in (0, 1)
+    assert place.runs()[0]["state"] == "cancelled"
+
+
+def test_held_run_stops_when_paused_and_stays_so_until_unpaused(place: Any) -> None:
+    place.write("work.py", HELD)
+    process = place.start("work.py")
+    name = place.name()
+    result = place.perdure("pause", name, "--by", "Ada")
+    assert result.code == 0, result
+    assert f"{name}  stops at its next step, held by pid {process.pid} on" in result.out
+    assert f"  next: perdure unpause {name}\n" in result.out
+    assert process.wait(60) == 5
+    run = place.runs()[0]
+    assert (run["state"], run["reason"], run["next"]) == ("waiting", "parked", f"perdure unpause {name}")
+    assert "paused by Ada" in run["cause"]
+    steps = run["steps"]
+    assert place.python("work.py").code == 5
+    assert place.runs()[0]["steps"] == steps
+    assert f"next: perdure resume {name} --app work.py" in place.perdure("unpause", name).out
+    assert place.runs()[0]["next"] == f"perdure resume {name} --app work.py"
+
+
+def test_waiting_run_that_is_paused_does_not_go_on_when_answered(asking: Any) -> None:
+    asking.python("work.py", "choose")
+    name = asking.name()
+    assert f"{name}  paused; 1 completed step kept\n" in asking.perdure("pause", name).out
+    assert "is paused already" in asking.perdure("pause", name).out
+    answered = asking.perdure("answer", name, "send")
+    assert f"  next: perdure unpause {name}\n" in answered.out, answered
+    assert asking.python("work.py", "choose").code == 5
+    assert asking.lines("log.txt") == ["research"]
+    assert asking.perdure("unpause", name).code == 0
+    assert "is not paused" in asking.perdure("unpause", name).out
+    assert asking.python("work.py", "choose").out == "result: sent to ada\n"
+
+
+def test_unpausing_a_finished_run_is_refused(asking: Any) -> None:
+    asking.python("work.py", "choose")
+    asking.perdure("cancel", "-")
+    for command in ("pause", "unpause"):
+        result = asking.perdure(command, "-")
+        assert result.code == 2, result
+        assert "it hears nothing any more" in result.err
+
+
+def test_list_shows_reason_progress_and_tags_and_filters_by_tag(asking: Any) -> None:
+    asking.python("work.py", "choose")
+    asking.python("work.py", "listen")
+    name = asking.name()
+    shown = asking.perdure("show").out
+    assert re.search(rf"^{name} +work.listen +waiting: signal +0 ", shown, re.MULTILINE), shown
+    assert "  progress 2/5 listening   team=billing\n" in shown
+    assert "  waits for the signal 'go'\n" in shown
+    only = asking.perdure("show", "--tag", "team=billing", "--json").json()["runs"]
+    assert [run["name"] for run in only] == [name]
+    assert only[0]["tags"] == {"team": "billing"}
+    assert only[0]["progress"] == {"done": 2, "total": 5, "text": "listening"}
+    assert "has team=sales." in asking.perdure("show", "--tag", "team=sales").out
+    assert asking.perdure("show", "--tag", "team=billing", "--tag", "env=x", "--json").json()["runs"] == []
+    for arguments in (["--tag", "team"], ["--tag", "=x"], [name, "--tag", "team=billing"]):
+        result = asking.perdure("show", *arguments)
+        assert result.code == 2, result
+        assert len(result.err.splitlines()) == 3, result
+
+
+def test_timeline_tells_waits_answers_notes_children_and_parents(asking: Any) -> None:
+    asking.python("-c", LEFT, "parent", "RunEnded", "child")
+    runs = {run["agent"]: run["name"] for run in asking.runs()}
+    parent, child = runs["work.parent"], runs["work.choose"]
+    told = asking.perdure("show", parent).out
+    assert re.search(rf"1 .+ ◦ start work.choose  child run {child}, waiting: human", told), told
+    assert f"waits for its child run {child} (work.choose), waiting: human" in told
+    assert f"next: perdure answer {child} send|discard\n" in told
+    below = asking.perdure("show", child).out
+    assert f"  child of {parent} (work.parent)\n" in below
+    assert re.search(r"2 .+ ◦ ask  Send this\? \(for lead\); until 20\d\d-", below), below
+    asking.perdure("answer", child, "send", "--by", "Ada")
+    assert "answered by Ada; a resume takes it up" in asking.perdure("show", child).out
+    asking.python("work.py", "parent")
+    assert re.search(rf"1 .+ ✔ start work.choose  child run {child}, completed", asking.perdure("show", parent).out)
+    asking.python("work.py", "listen")
+    assert "· progress: 2/5 listening\n" in asking.perdure("show", "-").out
+
+
+def test_run_that_went_on_as_another_names_it(place: Any) -> None:
+    place.write(
+        "work.py",
+        """
+        @perdure.agent
+        def work(left: int) -> str:
+            if left:
+                perdure.restart_with(left - 1)
+            return perdure.ask("More?").value
+
+        perdure.run(work, 1)
+        """,
+    )
+    place.python("work.py")
+    new, old = place.runs()
+    assert old["cause"] == f"goes on as {new['name']}"
+    assert f"goes on as {new['name']}" in place.perdure("show", old["name"]).out
+    answered = place.perdure("answer", old["name"], "no")
+    assert answered.code == 0, answered
+    assert f"{new['name']}  work.work asks\n" in answered.out
