@@ -32,6 +32,7 @@ from perdure.records import (
     RunState,
     Settled,
     Tracked,
+    WaitReason,
     read_body,
 )
 from perdure.replay import Entry, Journal
@@ -71,8 +72,8 @@ class Ref(Struct, frozen=True):
     run_id: str
     name: str
     agent: str
-    state: str
-    reason: str | None
+    state: RunState
+    reason: WaitReason | None
 
 
 class RunPart(Struct, frozen=True):
@@ -81,8 +82,8 @@ class RunPart(Struct, frozen=True):
     run_id: str
     name: str
     agent: str
-    state: str
-    reason: str | None
+    state: RunState
+    reason: WaitReason | None
     cause: str | None
     created_at: float
     updated_at: float
@@ -285,7 +286,7 @@ def document(store: Store, run: Run, *, commands: Commands | None = None, at_ste
         position=view.position(),
         working_state=state,
         resources=_resources(known),
-        artifacts=[kept for _, done in _completions(known) for kept in done.artifacts],
+        artifacts=_artifacts(known),
         pending=view.pending(),
         effects=EffectsPart(view.done_effects(), view.in_doubt()),
         waits=view.waits(),
@@ -331,8 +332,8 @@ class View:
             run_id=run.run_id,
             name=run.name,
             agent=run.agent,
-            state=status.state if status else past,
-            reason=(status.reason or None) if status else None,
+            state=RunState(status.state) if status else past,
+            reason=WaitReason(status.reason) if status and status.reason else None,
             cause=(status.cause or None) if status else None,
             created_at=run.created_at,
             updated_at=run.updated_at if status else self.records[-1].at,
@@ -566,14 +567,14 @@ def _completes(record: Record) -> bool:
     return record.kind in COMPLETIONS or (record.kind == Kind.VERDICT and read_body(record).outcome == "happened")
 
 
-def _completions(records: list[Record]) -> Iterator[tuple[Record, Done]]:
-    return ((record, read_body(record)) for record in records if record.kind in COMPLETIONS)
+def _completions(records: list[Record]) -> Iterator[Done]:
+    return (read_body(record) for record in records if record.kind in COMPLETIONS)
 
 
 def _working_state(records: list[Record]) -> dict[str, Raw]:
     """The agent's working state, as the recorded changes make it."""
     state: dict[str, Raw] = {}
-    for _, done in _completions(records):
+    for done in _completions(records):
         state.update(done.state or {})
         for name in done.dropped:
             state.pop(name, None)
@@ -615,6 +616,12 @@ def _resources(records: list[Record]) -> list[ResourcePart]:
     ]
 
 
+def _artifacts(records: list[Record]) -> list[Kept]:
+    """The files whose content is kept, oldest first."""
+    naming = [record for record in records if '"artifacts":[' in record.body]
+    return [kept for record in naming for kept in getattr(read_body(record), "artifacts", ())]
+
+
 def _question(wait: OpenWait) -> QuestionPart | None:
     question = wait.opened.question
     if question is None:
@@ -641,7 +648,9 @@ def _result(outcome: Done | Settled) -> ResultPart:
 
 
 def _ref(run: Run | None) -> Ref | None:
-    return None if run is None else Ref(run.run_id, run.name, run.agent, run.state, run.reason or None)
+    if run is None:
+        return None
+    return Ref(run.run_id, run.name, run.agent, RunState(run.state), WaitReason(run.reason) if run.reason else None)
 
 
 def _fields(step: StepPart) -> dict[str, Any]:

@@ -168,6 +168,8 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     arguments: Raw = NULL
     plain: bool = False
     trace: str = ""
+    safe: str = ""
+    hint: str = ""
 
 
 class Started(Struct, frozen=True, omit_defaults=True):
@@ -305,6 +307,8 @@ class Batch(Struct, frozen=True, omit_defaults=True):
     """The digest over the items, by which they are recognised when the source is walked again."""
     failed: int = 0
     seconds: float = 0.0
+    resources: tuple[Tracked, ...] = ()
+    artifacts: tuple[Kept, ...] = ()
 
 
 class Lot(Struct, frozen=True, omit_defaults=True):
@@ -466,7 +470,7 @@ def fields_digest(run_id: bytes, before: bytes, fields: tuple[Any, ...]) -> byte
 
 def run_digest(run: Run) -> bytes:
     """The digest over every field of a run's row but itself."""
-    fields = (
+    fields: tuple[object, ...] = (
         run.run_id,
         run.name,
         run.agent,

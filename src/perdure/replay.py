@@ -16,6 +16,7 @@ from perdure.records import (
     Done,
     Doubt,
     Ended,
+    Failure,
     Intended,
     Kind,
     Note,
@@ -56,6 +57,8 @@ class Fresh(Struct, frozen=True):
     """Attempts made before a resume attempted the call anew; the retry policy does not count them."""
     since: float = 0.0
     """When the first attempt began; 0 where there was none."""
+    last: Failure | None = None
+    """How the attempt before this one failed."""
 
 
 class Replayed(Struct, frozen=True, gc=False):
@@ -107,6 +110,7 @@ class Entry(Struct, gc=False):
     since: float = 0.0
     shown: str = ""
     doubt: str = ""
+    failure: Failure | None = None
     intent: Record | None = None
     verdict: Settled | None = None
     wait: Record | None = None
@@ -133,6 +137,7 @@ class Entry(Struct, gc=False):
         self.verdict = None
         self.intent = None
         self.not_before = self.since = 0.0
+        self.failure = None
         if self.kind == "step":
             self.attempts = 0
         elif self.kind == "wait":
@@ -270,6 +275,7 @@ class Journal:
                 entry = self._entry(record, "step")
                 entry.attempts = body.attempt
                 entry.not_before = body.next_at
+                entry.failure = body.failure
                 entry.since = entry.since or record.at - body.seconds
                 entry.intent = None
                 entry.shown = body.shown or entry.shown
@@ -336,7 +342,7 @@ def decide(journal: Journal, call: Call) -> Decision:
         return Open(entry.wait)
     if entry.intent is not None:
         return InDoubt(attempt=entry.attempts, intent=entry.intent, why=entry.doubt)
-    return Fresh(entry.attempts + 1, entry.not_before, entry.forgiven, entry.since)
+    return Fresh(entry.attempts + 1, entry.not_before, entry.forgiven, entry.since, entry.failure)
 
 
 def left_over(journal: Journal, unvisited: Iterable[str]) -> Entry | None:

@@ -64,8 +64,19 @@ def configure(**chosen: Any) -> None:  # noqa: ANN401 - checked against Settings
 
 def current_settings(directory: Path | None = None) -> Settings:
     """The settings in force for this process and directory."""
-    merged = {**_from_project(directory or Path.cwd()), **_from_environment(), **_chosen}
+    merged = {**_from_project(directory or _working_directory()), **_from_environment(), **_chosen}
     return _convert(merged, source="the settings")
+
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise InvalidSettings(
+            "The working directory of this process no longer exists.",
+            safe="nothing was started.",
+            hint="change to a directory that exists, and start again",
+        ) from error
 
 
 def _from_environment() -> dict[str, Any]:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.errors import EffectInDoubt
+from perdure.errors import EffectInDoubt, UsageError
 from perdure.events import DoubtPending, Observable
 from perdure.records import Kind
-from tests.engine.journals import bodies_of, calls_of, state_of
+from tests.engine.journals import bodies_of, calls_of, newest_run, state_of
 from tests.engine.letters import open_effects, post, verdicts
 from tests.engine.manual_clock import ManualClock
 from tests.engine.world import world
@@ -380,3 +380,57 @@ def test_two_effects_in_doubt_are_settled_each_alone() -> None:
     post("r", "happened", "told", name="met")
     assert perdure.run(agent, run_id="r") == ["found ada", "told"]
     assert sorted(world.lines) == ["sent to ada", "sent to bob"]
+
+
+@pytest.mark.usefixtures("manual_clock")
+def test_a_refused_connection_proves_nothing_of_the_attempt_before_it_under_the_same_key() -> None:
+    """The first request may have been carried out: that the second was not even sent does not make it undone."""
+    raised = iter([TimeoutError("no answer"), *[ConnectionRefusedError("down")] * 10])
+
+    @perdure.effect(keyed=True)
+    def charge(cents: int) -> str:
+        world.note(f"charge {cents}")
+        raise next(raised)
+
+    @perdure.agent
+    def shop() -> str:
+        return charge(5)
+
+    with pytest.raises(EffectInDoubt):
+        perdure.run(shop)
+    assert state_of(newest_run().run_id) == "waiting (in_doubt)"
+
+
+@pytest.mark.usefixtures("manual_clock")
+def test_an_effect_that_fails_and_never_happens_is_given_up_in_the_end() -> None:
+    @perdure.effect(in_flight_seconds=0)
+    def send(to: str) -> str:
+        world.note(f"send {to}")
+        raise TimeoutError("no answer")
+
+    @send.check
+    def was_sent(_: perdure.Intent) -> perdure.Verdict:
+        return perdure.did_not_happen()
+
+    @perdure.agent
+    def mailer() -> str:
+        return send("ada")
+
+    with pytest.raises(TimeoutError, match="no answer"):
+        perdure.run(mailer)
+    assert world.count("send ada") == 4
+    assert newest_run().state == "failed"
+
+
+def test_an_error_of_ours_keeps_what_is_safe_and_what_to_do() -> None:
+    @perdure.step
+    def refuse() -> None:
+        raise UsageError("No such table.", safe="nothing was written.", hint="create it")
+
+    @perdure.agent
+    def agent() -> None:
+        refuse()
+
+    with pytest.raises(UsageError) as caught:
+        perdure.run(agent)
+    assert (caught.value.safe, caught.value.hint) == ("nothing was written.", "create it")

@@ -19,7 +19,7 @@ import pytest
 import perdure
 from perdure import clock, events
 from perdure.engine.session import close_sessions, session
-from perdure.errors import AttemptsExhausted, JournalDiverged, RunCancelled, UnstorableValue, UsageError
+from perdure.errors import AttemptsExhausted, JournalDiverged, PerdureError, RunCancelled, UnstorableValue, UsageError
 from perdure.events import Observable
 from perdure.records import Kind
 from perdure.store.protocol import Finding
@@ -580,6 +580,41 @@ class TestBounds:
         counts = [body.count for body in bodies_of("r", Kind.BATCH)]
         assert sum(counts) == 100
         assert max(counts) <= 7
+
+
+def test_what_an_item_keeps_is_kept_with_its_batch(tmp_path: Path) -> None:
+    def report(number: int) -> str:
+        path = tmp_path / f"report-{number}.txt"
+        path.write_text(f"report {number}")
+        kept = perdure.artifact(path)
+        world.note(f"report {number}")
+        world.moment(f"report {number}")
+        return kept.name
+
+    @perdure.agent
+    def agent() -> list[str]:
+        return list(perdure.map(report, range(30), batch=10, seconds=60))
+
+    world.killed_at("report 25", lambda: perdure.run(agent, run_id="r"))
+    assert [kept.read() for kept in perdure.artifacts("r")] == [f"report {number}".encode() for number in range(20)]
+    perdure.run(agent, run_id="r")
+    assert [kept.name for kept in perdure.artifacts("r")] == [f"report-{number}.txt" for number in range(30)]
+    assert not [found for found in session().store.check() if isinstance(found, Finding)]
+
+
+def test_a_run_past_its_deadline_stops_between_items(manual_clock: Any) -> None:
+    def slow(number: int) -> int:
+        world.note("slow")
+        manual_clock.pass_seconds(10)
+        return number
+
+    @perdure.agent
+    def agent() -> int:
+        return len(perdure.map(slow, range(100), batch=10))
+
+    with pytest.raises(PerdureError):
+        perdure.run(agent, run_id="r", deadline=35)
+    assert len(world.lines) == 4
 
 
 class TestOutsideARun:

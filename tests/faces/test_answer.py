@@ -162,7 +162,8 @@ def test_hostile_text_of_a_question_cannot_control_the_terminal(place: Any) -> N
         r"""
         @perdure.agent
         def work() -> str:
-            return perdure.ask("Pay\x1b[2J?\r\nor not\u202e", options=["y\x1b]0;t\x07", "no"], show="a\x9b31m\nb").choice
+            asked = "Pay\x1b[2J?\r\nor not\u202e"
+            return perdure.ask(asked, options=["y\x1b]0;t\x07", "no"], show="a\x9b31m\nb").choice
 
         perdure.run(work)
         """,

@@ -80,7 +80,9 @@ class TestStep:
         assert decided(record(Kind.STEP, failed)) == Replayed(failed)
 
     def test_failed_attempt_is_followed_by_the_next_and_not_too_early(self) -> None:
-        assert decided(record(Kind.ATTEMPT, Attempt(2, BROKEN, next_at=17.5))) == Fresh(attempt=3, not_before=17.5)
+        assert decided(record(Kind.ATTEMPT, Attempt(2, BROKEN, next_at=17.5))) == Fresh(
+            attempt=3, not_before=17.5, since=5.0, last=BROKEN
+        )
 
     def test_completion_after_failed_attempts_is_replayed(self) -> None:
         found = decided(record(Kind.ATTEMPT, Attempt(1, BROKEN, next_at=9.0)), record(Kind.STEP, done("2", attempt=2)))
@@ -110,7 +112,9 @@ class TestEffect:
 
     def test_failure_that_proves_nothing_happened_allows_the_next_attempt(self) -> None:
         attempt = record(Kind.ATTEMPT, Attempt(1, BROKEN, next_at=7.0), SEND)
-        assert decided(record(Kind.INTENT, intended(), SEND), attempt, call=SEND) == Fresh(attempt=2, not_before=7.0)
+        assert decided(record(Kind.INTENT, intended(), SEND), attempt, call=SEND) == Fresh(
+            attempt=2, not_before=7.0, since=5.0, last=BROKEN
+        )
 
     @pytest.mark.parametrize("outcome", ["happened", "fail"])
     def test_verdict_is_acted_on(self, outcome: str) -> None:

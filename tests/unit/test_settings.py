@@ -137,3 +137,12 @@ def test_holder_that_beats_is_never_robbed_by_a_setting() -> None:
 def test_address_of_the_test_database_is_no_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERDURE_TEST_POSTGRES", "postgres://localhost")
     assert current_settings(tmp_path) == Settings()
+
+
+def test_a_working_directory_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(InvalidSettings, match="no longer exists"):
+        current_settings()

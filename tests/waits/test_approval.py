@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +14,14 @@ import pytest
 import perdure
 from perdure.engine.control import inbox
 from perdure.engine.session import session
-from perdure.errors import AnswerRefused, ApprovalDenied, EffectInDoubt, JournalDiverged, RunWaits
+from perdure.errors import AnswerRefused, ApprovalDenied, EffectInDoubt, JournalDiverged, RunHeld, RunWaits, UsageError
 from perdure.events import RunEnded
 from perdure.records import Kind
+from tests.crash.nursery import environment
 from tests.engine.journals import bodies_of, records_of, run_of, state_of
 from tests.engine.letters import post
 from tests.engine.world import world
+from tests.waits import clerk
 from tests.waits.desk import PATIENCE_SECONDS, UNWRITTEN, WRITTEN, Bell, killed, letters, opened, questions
 
 Agent = Callable[..., Any]
@@ -382,3 +387,104 @@ class TestDenying:
             perdure.answer("r", "approve")
         assert world.lines == QUOTED
         assert len(opened()) == 1
+
+
+class TestAfterFailures:
+    def test_an_approval_given_while_a_failure_was_handled_does_not_park_the_run_that_goes_on(self) -> None:
+        broken = [True]
+
+        @perdure.step
+        def flaky() -> str:
+            if broken[0]:
+                raise ValueError("broken")
+            return "mended"
+
+        @perdure.agent
+        def agent() -> str:
+            quote("ada")
+            try:
+                return flaky()
+            except ValueError:
+                pay("ada", 500)
+                raise
+
+        ask(agent)
+        perdure.answer("r", "approve")
+        with pytest.raises(ValueError, match="broken"):
+            perdure.run(agent, run_id="r")
+        assert world.lines == PAID
+        broken[0] = False
+        assert perdure.run(agent, run_id="r") == "mended"
+        assert world.lines == PAID
+
+    def test_an_effect_that_failed_after_its_approval_is_attempted_anew_under_it(self) -> None:
+        refusing = [True]
+
+        @perdure.effect(approve=True, name="pay")
+        def fragile(to: str) -> str:
+            if refusing[0]:
+                raise ConnectionRefusedError("nobody there")
+            world.note(f"paid {to}")
+            return f"paid {to}"
+
+        @perdure.agent
+        def agent() -> str:
+            return fragile("ada")
+
+        ask(agent)
+        perdure.answer("r", "approve")
+        with pytest.raises(ConnectionRefusedError):
+            perdure.run(agent, run_id="r")
+        refusing[0] = False
+        assert perdure.run(agent, run_id="r") == "paid ada"
+        assert world.lines == ["paid ada"]
+        assert len(questions()) == 1
+
+    def test_a_condition_that_fails_fails_the_run_and_performs_nothing(self) -> None:
+        def condition(to: str) -> bool:
+            raise LookupError(f"no limit for {to}")
+
+        @perdure.effect(approve=condition)
+        def transfer(to: str) -> None:
+            world.note("transferred")
+
+        @perdure.agent
+        def agent() -> None:
+            transfer("ada")
+
+        with pytest.raises(LookupError):
+            perdure.run(agent, run_id="r")
+        assert world.lines == []
+
+    @pytest.mark.parametrize("approve", ["yes", 1, None], ids=repr)
+    def test_a_condition_that_is_none_is_refused_where_the_effect_is_defined(self, approve: Any) -> None:
+        with pytest.raises(UsageError, match="approve="):
+            perdure.effect(approve=approve)(lambda: None)
+
+    def test_a_condition_that_would_have_to_be_awaited_is_refused(self) -> None:
+        async def condition() -> bool:
+            return False
+
+        with pytest.raises(UsageError, match="approve="):
+            perdure.effect(approve=condition)(lambda: None)  # type: ignore[arg-type]
+
+
+def test_where_another_process_is_quicker_the_handle_gets_its_result(tmp_path: Path, store: Path) -> None:
+    with Bell(RunEnded) as bell:
+        handle = perdure.start(clerk.payer, run_id=clerk.RUN_ID)
+        assert bell.wait().reason == "human"
+        settings = {"PERDURE_STORE": str(store), clerk.ACT: "race"}
+        quicker = subprocess.run(
+            [sys.executable, "-m", "tests.waits.clerk"],
+            cwd=tmp_path,
+            env=environment(settings),
+            input="\n",
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        assert quicker.returncode in (0, RunHeld.exit_code), quicker.stderr
+        assert handle.result(PATIENCE_SECONDS) == "paid fare 500closed"
+    assert (tmp_path / "ledger").read_text() == "paid fare 500\n"
+    assert len(questions(clerk.RUN_ID)) == 1

@@ -22,6 +22,7 @@ from perdure.engine.session import session
 from perdure.errors import (
     AnswerRefused,
     DeadlineExceeded,
+    EffectInDoubt,
     JournalDiverged,
     NotInRun,
     RunPaused,
@@ -343,6 +344,25 @@ class TestAnswering:
         assert len(inbox(session())) == 1
         perdure.answer("r", "send")
         assert inbox(session()) == []
+
+    def test_a_question_is_in_the_inbox_even_if_its_asker_was_killed(self) -> None:
+        killed("after:wait:main.1#1", lambda: perdure.run(outreach, "ada", run_id="r"))
+        assert [asked.question.text for asked in inbox(session())] == ["Send this?"]
+        perdure.answer("r", "send")
+        assert inbox(session()) == []
+
+    def test_a_question_is_in_the_inbox_while_another_branch_is_in_doubt(self) -> None:
+        @perdure.effect
+        async def post(to: str) -> str:
+            raise TimeoutError("no answer")
+
+        @perdure.agent
+        async def agent() -> None:
+            await asyncio.gather(perdure.ask("Send this?", options=["send"]), post("ada"))
+
+        with pytest.raises(EffectInDoubt):
+            perdure.run(agent, run_id="r")
+        assert [asked.question.text for asked in inbox(session())] == ["Send this?"]
 
     def test_an_answer_that_is_no_option_is_refused_and_the_question_stays_open(self) -> None:
         ask()
@@ -816,6 +836,7 @@ class TestHandles:
             handle = perdure.start(agent, run_id="r")
             assert isinstance(bell.wait(), WaitOpened)
             assert handle.status() == "running"
+            assert [asked.question.text for asked in inbox(session())] == ["Send this?"]
             go_on.set()
             assert isinstance(bell.wait(), RunEnded)
             assert world.lines == ["worked"]

@@ -1,4 +1,4 @@
-"""An agent started inside a run is a run of its own: accepted once, waited for durably, its outcome kept by its parent."""
+"""An agent started inside a run is a run of its own: accepted once, waited for durably, its outcome kept above it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def breaks(label: str) -> str:
 @perdure.agent
 def asks(label: str) -> str:
     work(f"asking {label}")
-    choice = perdure.ask(f"Send {label}?", options=["send", "drop"]).choice  # type: ignore[attr-defined]
+    choice = perdure.ask(f"Send {label}?", options=["send", "drop"]).choice
     return work(f"{choice} {label}")
 
 
@@ -118,7 +118,7 @@ def test_a_child_has_the_id_of_its_place_and_the_wait_for_it_names_it(chosen: An
     assert [run.run_id for run in runs()] == [child_id("s", "main.0"), "s", FIRST, "r"]
     assert [body.child for body in bodies_of("r", Kind.WAIT)] == [FIRST]
     assert [bytes(body.value) for body in bodies_of("r", Kind.ANSWER)] == [b'"child a!"']
-    assert FIRST != child_id("s", "main.0")
+    assert child_id("s", "main.0") != FIRST
 
 
 @pytest.mark.parametrize("chosen", [parent, parent_async])

@@ -58,6 +58,9 @@ _CLOSINGS: Final = frozenset({Kind.RECEIPT, Kind.ATTEMPT, Kind.VERDICT})
 _URGENCY: Final = (WaitReason.HUMAN, WaitReason.SIGNAL, WaitReason.CHILD, WaitReason.TIME)
 """Which of several waits a run is said to wait for."""
 
+APPROVAL: Final = "?approve"
+"""How the key of a question ends that stands before an effect; the effect's own key precedes it."""
+
 STAY_SECONDS: Final = 2.0
 """A run that will go on within so many seconds is not worth being unloaded and loaded again."""
 
@@ -436,7 +439,7 @@ def settle_command(run_name: str, step: str) -> str:
 
 def _lies_within(key: str, scope: Scope, passed: Passed) -> bool:
     """Whether a call of this key lies between where a scope stands and where it went on to."""
-    inside = key.removeprefix(scope.path).partition("[")[0]
+    inside = key.removeprefix(scope.path).partition("[")[0].removesuffix(APPROVAL)
     if inside[:1] == "." and inside[1:].isdecimal():
         return scope.calls <= int(inside[1:]) < passed.calls
     if inside[:1] != "/":

@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from perdure import codec
-from perdure.engine.active import Failed, Stop
+from perdure.engine.active import APPROVAL, Failed, Stop
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.failure import rebuild
 from perdure.engine.scope import current_frame, foreign_process
@@ -225,7 +225,7 @@ def _replayed(prepared: Prepared[S], decision: Replayed) -> Any:
 
 def approval_key(key: str) -> str:
     """The key of the question whether the effect of this key may be performed."""
-    return f"{key}?approve"
+    return f"{key}{APPROVAL}"
 
 
 def note_undoable(prepared: Prepared[S], value: Any) -> None:

@@ -10,11 +10,12 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from perdure.engine import lifecycle
+from perdure.engine.call import Prepared
 from perdure.engine.drive import QUIET_SECONDS, Pause, drive, drive_async
 from perdure.engine.execute import is_ready
 from perdure.engine.failure import describe_failure
 from perdure.engine.runner import Task, runner_of
-from perdure.engine.wait import Place, Prepared, Resolution, WaitSpec, agent_frame, awaited, opened_wait
+from perdure.engine.wait import Place, Resolution, WaitSpec, agent_frame, awaited, opened_wait
 from perdure.errors import StepFailed, UsageError
 from perdure.records import FINISHED, Ended, Opened, RunState, WaitReason, read_body
 from perdure.replay import Replayed

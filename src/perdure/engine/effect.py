@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
@@ -37,15 +38,17 @@ from perdure.engine.settle import (
     verdict_value,
 )
 from perdure.engine.signature import Signature
-from perdure.engine.step import record_attempt, record_failure, record_value
+from perdure.engine.step import record_attempt, record_failure, record_value, refuse_late
 from perdure.errors import LeaseLost, PerdureError, Signal, UnstorableValue, UsageError
 from perdure.policy import (
     DEFAULT_IN_FLIGHT_SECONDS,
     DEFAULT_KEY_TTL_SECONDS,
     ONCE,
+    SAME_KEY,
     ExceptionTypes,
     Retry,
     are_exceptions,
+    delay_seconds,
     may_retry,
     proves_nothing_happened,
 )
@@ -96,6 +99,11 @@ class EffectSpec(Spec):
                 f"{self.name}: certain={self.certain!r}, ambiguous={self.ambiguous!r}.",
                 hint="list exception classes: certain=(ConnectionError,)",
             )
+        if not (isinstance(self.approve, bool) or (callable(self.approve) and not iscoroutinefunction(self.approve))):
+            raise UsageError(
+                f"{self.name}: approve={self.approve!r}.",
+                hint="approve=True, or a plain function of the arguments that says whether to ask",
+            )
         if self.undo is not None and Signature(self.undo, word="undo").is_async and not self.signature.is_async:
             raise UsageError(
                 f"The undo of {self.name} is async, but {self.name} is not.",
@@ -108,11 +116,12 @@ class EffectSpec(Spec):
 
     def inverse(self, step_key: str) -> EffectSpec:
         """The effect that takes this one back: called with the result, then with the arguments."""
-        options = dict.fromkeys(("keyed", "key_from", "undo", "timeout", "approve"))
+        options = dict.fromkeys(("keyed", "key_from", "undo", "timeout"))
         return EffectSpec(
             self.undo or self.function,
             {
                 **options,
+                "approve": False,
                 "name": f"undo {self.name}",
                 "key": step_key,
                 "key_ttl": self.key_ttl_seconds,
@@ -235,6 +244,7 @@ def effect_flow(prepared: Prepared[EffectSpec]) -> Generator[Operation, Any, Any
                 raise (yield from record_failure(prepared, Kind.RECEIPT, denied, attempt=attempt, seconds=0.0))
             if not_before:
                 yield Pause(min(not_before - clock.wall_seconds(), 2 * prepared.spec.retry.max_delay_seconds))
+            yield from refuse_late(prepared, Kind.RECEIPT, decision)
         case InDoubt(attempt, intent, why):
             settled = yield from settle(prepared, intent, attempt=attempt, why=why)
             if isinstance(settled, Happened):
@@ -279,8 +289,9 @@ def _perform(
             raise
         except Exception as error:
             seconds = clock.elapsed_seconds() - started
-            if proves_nothing_happened(error, certain=spec.certain, ambiguous=spec.ambiguous):
-                failed, elapsed = attempt - forgiven, clock.wall_seconds() - since
+            failed, elapsed = attempt - forgiven, clock.wall_seconds() - since
+            is_first = not key_at  # of an attempt under the same key before this one, no error can prove anything
+            if is_first and proves_nothing_happened(error, certain=spec.certain, ambiguous=spec.ambiguous):
                 if not may_retry(spec.retry, failed_attempts=failed, error=error, elapsed_seconds=elapsed):
                     raise (
                         yield from record_failure(prepared, Kind.RECEIPT, error, attempt=attempt, seconds=seconds)
@@ -293,9 +304,20 @@ def _perform(
             settled = yield from settle(prepared, intent, attempt=attempt, why=why, performance=performance)
             if isinstance(settled, Happened):
                 return settled.value
+            if not settled.key_at:
+                yield from _refuse_endless(prepared, error, attempt=attempt, failed=failed, seconds=seconds)
             attempt, key_at = settled.attempt, settled.key_at
             continue
         return (yield from _confirm(prepared, value, attempt=attempt, seconds=clock.elapsed_seconds() - started))
+
+
+def _refuse_endless(
+    prepared: Prepared[EffectSpec], error: Exception, *, attempt: int, failed: int, seconds: float
+) -> Generator[Operation, Any, None]:
+    """An effect that raises, and did not happen, again and again: wait longer each time, and in the end let it fail."""
+    if failed >= max(prepared.spec.retry.attempts, SAME_KEY.attempts):
+        raise (yield from record_failure(prepared, Kind.RECEIPT, error, attempt=attempt, seconds=seconds)) from error
+    yield Pause(delay_seconds(SAME_KEY, failed_attempts=failed, fraction=clock.new_fraction()))
 
 
 def _intend(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Generator[Operation, Any, Record]:

@@ -38,6 +38,8 @@ def describe_failure(error: BaseException) -> Failure:
         arguments=arguments,
         plain=plain,
         trace=_storable(trace)[-_TRACE_CHARACTERS:],
+        safe=_storable(error.safe) if isinstance(error, PerdureError) else "",
+        hint=_storable(error.hint) if isinstance(error, PerdureError) else "",
     )
 
 
@@ -46,7 +48,11 @@ def exhausted(name: str, attempts: int, error: BaseException) -> Failure:
     message = f"{name} failed {attempts} times; the last error was {type(error).__name__}: {message_of(error)}"
     last = describe_failure(error)
     return Failure(
-        type=_type_name(AttemptsExhausted), message=_storable(message)[:_MESSAGE_CHARACTERS], trace=last.trace
+        type=_type_name(AttemptsExhausted),
+        message=_storable(message)[:_MESSAGE_CHARACTERS],
+        trace=last.trace,
+        safe=last.safe,
+        hint=last.hint,
     )
 
 
@@ -54,7 +60,7 @@ def rebuild(failure: Failure, function: Callable[..., Any], *, name: str) -> Exc
     """The exception the agent gets: the same at the first run as at every replay."""
     kind = _known_class(failure.type, function)
     if kind is not None and issubclass(kind, PerdureError):
-        return kind(failure.message)
+        return kind(failure.message, safe=failure.safe, hint=failure.hint)
     if kind is not None and failure.plain:
         arguments = codec.unseal(bytes(failure.arguments), tuple[Any, ...])
         for make in (_constructed, _unconstructed):

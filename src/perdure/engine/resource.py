@@ -22,7 +22,7 @@ from perdure.engine.session import session
 from perdure.engine.signature import is_storable_text
 from perdure.engine.step import step
 from perdure.errors import ResourceMissing, UnknownRun, UnstorableValue, UsageError
-from perdure.records import Done, Kept, Kind, read_body
+from perdure.records import Batch, Done, Kept, Kind, read_body
 from perdure.resources.kinds import RECREATABLE, SIZE_LIMIT, Fingerprint, Resource
 from perdure.resources.registry import known
 from perdure.store import blobs
@@ -171,8 +171,8 @@ def artifacts(run_id: str) -> list[Artifact]:
         )
     found = []
     for record in store.load_journal(run.run_id):
-        if record.kind in {Kind.STEP, Kind.RECEIPT} and '"artifacts":[' in record.body:
-            body: Done = read_body(record)
+        if record.kind in {Kind.STEP, Kind.RECEIPT, Kind.BATCH} and '"artifacts":[' in record.body:
+            body: Done | Batch = read_body(record)
             found += [Artifact(kept.name, kept.digest, kept.size) for kept in body.artifacts]
     return found
 

@@ -68,6 +68,7 @@ def _flow(prepared: Prepared[Spec]) -> Generator[Operation, Any, Any]:
     if decision.not_before:
         longest = 2 * spec.retry.max_delay_seconds  # whatever became of the clock since
         yield Pause(min(decision.not_before - clock.wall_seconds(), longest))
+    yield from refuse_late(prepared, Kind.STEP, decision)
     while True:
         if active.signal is not None or active.deadline_at:
             active.raise_if_stopped()
@@ -90,6 +91,14 @@ def _flow(prepared: Prepared[Spec]) -> Generator[Operation, Any, Any]:
                 prepared, Kind.STEP, value, attempt=attempt, seconds=clock.elapsed_seconds() - started
             )
         )
+
+
+def refuse_late(prepared: Prepared[S], kind: Kind, decision: Fresh) -> Generator[Operation, Any, None]:
+    """No attempt begins past the deadline of the policy: the last one before a crash was the last."""
+    spec = prepared.spec
+    if decision.last is not None and clock.wall_seconds() - decision.since >= spec.retry.deadline_seconds:
+        error = rebuild(decision.last, spec.function, name=spec.name)
+        raise (yield from record_failure(prepared, kind, error, attempt=decision.attempt - 1, seconds=0.0)) from None
 
 
 def record_value(

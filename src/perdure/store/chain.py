@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 Row = tuple[Any, ...]
-_KEEPING: Final = frozenset({Kind.STEP, Kind.RECEIPT, Kind.OBSERVED})
+_KEEPING: Final = frozenset({Kind.STEP, Kind.RECEIPT, Kind.BATCH, Kind.OBSERVED})
 _KEPT: Final = ('"resources":[', '"artifacts":[')
 
 

@@ -112,9 +112,9 @@ class Pure:
     ) -> Generator[Operation, Any, Outcome]:
         """Attempt the function until it succeeds or the policy ends; `error` is how the first attempt failed."""
         active, work, attempt = self._active, self._work, 1
+        began = clock.elapsed_seconds()
         while True:
-            if active.signal is not None:
-                raise active.signal
+            active.raise_if_stopped()
             if error is None:
                 body = self._body(item, frame, attempt=attempt)
                 arguments = (*self._bound, item.value)
@@ -124,7 +124,8 @@ class Pure:
                     error = raised
                 else:
                     return self._outcome(item, value)
-            if not may_retry(work.retry, failed_attempts=attempt, error=error):
+            elapsed = clock.elapsed_seconds() - began
+            if not may_retry(work.retry, failed_attempts=attempt, error=error, elapsed_seconds=elapsed):
                 return Outcome(failure=_described(work, error, attempt), error=error, attempt=attempt)
             yield from self._rest(error, attempt)
             error, attempt = None, attempt + 1

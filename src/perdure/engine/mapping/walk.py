@@ -18,11 +18,12 @@ from msgspec import Raw
 from perdure import clock, events
 from perdure.engine.active import Failed, Stop
 from perdure.engine.drive import Commit, Operation
+from perdure.engine.ledger import NOTHING, Touched
 from perdure.engine.mapping.item import Once, Outcome, Performer, Pure, item_key
 from perdure.engine.mapping.lanes import Lanes, Tasks, Threads
 from perdure.engine.mapping.mapped import Summary, read_lot
 from perdure.engine.mapping.source import Item, digest_of, matches
-from perdure.engine.step import record_failure, record_value
+from perdure.engine.step import heed_problem, record_failure, record_value
 from perdure.errors import JournalDiverged, PerdureError, Signal
 from perdure.records import Batch, Kind, Lot, RunState, WaitReason
 from perdure.store import blobs
@@ -136,8 +137,8 @@ class Walk:
 
     def may_take(self) -> bool:
         """Whether another item is wanted; raises where the run was stopped."""
-        if self._active.signal is not None:
-            raise self._active.signal
+        if self._active.signal is not None or self._active.deadline_at:
+            self._active.raise_if_stopped()
         return self._more and not self._failing
 
     def take(self) -> Item | None:
@@ -180,8 +181,8 @@ class Walk:
         """Commit the items that are done, up to the first that is not."""
         if not self._ready:
             return
-        ready, self._ready, self._ready_bytes = self._ready, [], 0
-        now = clock.elapsed_seconds()
+        ready, now = self._ready, clock.elapsed_seconds()
+        touched = (yield from self._touched(ready)) if self._active.resources.is_busy else NOTHING
         lot = _lot_of(ready)
         address, stored = blobs.pack(_encode(lot))
         body = Batch(
@@ -191,15 +192,34 @@ class Walk:
             items=digest_of(item for item, _ in ready),
             failed=len(lot.failures),
             seconds=round(now - self._since, 6),
+            resources=tuple(touched.resources.values()),
+            artifacts=tuple(touched.artifacts),
         )
+        self._ready, self._ready_bytes = [], 0
         ticket, _ = self._active.submit(
-            Kind.BATCH, self._prepared.call, body, stored=((address, stored),), deliveries=0
+            Kind.BATCH, self._prepared.call, body, stored=((address, stored), *touched.stored), deliveries=0
         )
         self._since = now
         self._count(body)
         yield Commit(self._active, ticket)
         self._active.movements += 1
         self._tell()
+        if touched is not NOTHING:
+            self._active.resources.commit(touched)
+            heed_problem(self._active, touched)
+
+    def _touched(self, ready: list[tuple[Item, Outcome]]) -> Generator[Operation, Any, Touched]:
+        """What the functions of these items said of resources, as one."""
+        from perdure.engine.recovery import touched_by  # only runs with resources pay for it
+
+        key, ledger = self._prepared.call.key, self._active.resources
+        whole = ledger.touch(key)
+        for item, _ in ready:
+            one = ledger.take(f"{key}[{item.index}]")
+            whole.resources.update(one.resources)
+            whole.artifacts.extend(one.artifacts)
+            whole.blobs.update(one.blobs)
+        return (yield from touched_by(self._active, key, Kind.BATCH))
 
     def _count(self, batch: Batch) -> None:
         self._first += batch.count
