@@ -111,12 +111,12 @@ class Commands:
         return f"{self('settle', run.name, step)} --did-not-happen (or: --happened RESULT_AS_JSON)"
 
     def answer(self, run: Run, wait: OpenWait, others: list[OpenWait]) -> str:
-        """How to answer this question; options are listed for the choice."""
+        """How to answer this question; it ends in <>, so that no shell takes it before a person has chosen."""
         question = wait.opened.question
-        how = "TEXT" if question is None else answer_words(question)
+        how = "<text>" if question is None else answer_words(question)
         questions = sum(bool(other.question_number) for other in others)
-        which = f" --question {wait.question_number}" if questions > 1 else ""
-        return f"{self('answer', run.name)} {how}{which}"
+        which = ("--question", str(wait.question_number)) if questions > 1 else ()
+        return f"{self('answer', run.name, *which)} {how}"
 
     def signal(self, run: Run, wait: OpenWait) -> str:
         """How to send what this wait is for."""
@@ -126,8 +126,8 @@ class Commands:
 def answer_words(question: Question) -> str:
     """What a person writes as the answer to this question."""
     if question.options:
-        return "|".join(legible(shlex.quote(option)) for option in question.options)
-    return "TEXT" if bytes(question.form) == b"null" else "--json JSON"
+        return f"<{'|'.join(legible(shlex.quote(option)) for option in question.options)}>"
+    return "<text>" if bytes(question.form) == b"null" else "--json <json>"
 
 
 def status_of(store: Store, run: Run, commands: Commands) -> Status:

@@ -98,7 +98,7 @@ def test_several_questions_are_answered_by_number_or_text(asking: Any) -> None:
     first = asking.perdure("answer", name, "red", "--question", "1")
     assert first.code == 0, first
     assert "  still open: 2 Second colour?\n" in first.out
-    assert f"  next: perdure answer {name} TEXT --question 2\n" in first.out
+    assert f"  next: perdure answer {name} --question 2 <text>\n" in first.out
     second = asking.perdure("answer", name, "blue", "--question", "Second")
     assert f"  next: perdure resume {name} --app work.py\n" in second.out, second
     assert asking.python("work.py", "both").out == "result: red+blue\n"
@@ -108,7 +108,7 @@ def test_answer_to_a_child_names_the_parent_to_resume(asking: Any) -> None:
     asking.python("-c", LEFT, "parent", "RunEnded", "child")
     runs = {run["agent"]: run for run in asking.runs()}
     child, parent = runs["work.choose"], runs["work.parent"]
-    assert parent["next"] == f"perdure answer {child['name']} send|discard"
+    assert parent["next"] == f"perdure answer {child['name']} <send|discard>"
     result = asking.perdure("answer", child["name"], "send")
     assert result.code == 0, result
     assert f"  next: perdure resume {parent['name']} --app work.py\n" in result.out
@@ -134,7 +134,7 @@ def test_refusals_are_three_lines_and_record_nothing(asking: Any) -> None:
         assert said in result.err
         assert len(result.err.splitlines()) == 3, result
         assert "Traceback" not in result.err
-    assert asking.runs()[0]["next"] == f"perdure answer {name} send|discard"
+    assert asking.runs()[0]["next"] == f"perdure answer {name} <send|discard>"
     assert asking.perdure("answer", "no-such-run", "send").code == 2
 
 
@@ -175,6 +175,24 @@ def test_hostile_text_of_a_question_cannot_control_the_terminal(place: Any) -> N
         shown = (result.out + result.err).replace("\n", "")
         assert shown.isprintable(), ascii(shown)
     assert r"Pay\x1b[2J?\r" in place.perdure("inbox").out
+
+
+def test_command_that_is_shown_answers_nothing_when_it_is_pasted_as_it_is(asking: Any) -> None:
+    for agent in ("choose", "describe", "refund"):
+        name = ask(asking, agent)
+        shown = asking.runs()[0]["next"]
+        assert shown.startswith(f"perdure answer {name} ")
+        python = f'perdure() {{ "{sys.executable}" -P -m perdure "$@"; }}'
+        pasted = subprocess.run(
+            ["bash", "-c", f"{python}\n{shown}"],
+            cwd=asking.folder,
+            env=asking.environment,
+            input="",
+            text=True,
+            check=False,
+        )
+        assert pasted.returncode != 0
+        assert asking.runs()[0]["next"] == shown
 
 
 def test_terminal_is_asked_for_the_answer(asking: Any) -> None:

@@ -256,7 +256,7 @@ def test_waits_are_told_with_question_child_signal_and_command(place: Any) -> No
     (asked,) = child["waits"]
     assert asked["question"]["options"] == ["send", "discard"]
     assert asked["question"]["show"] == {"facts": "facts about ada"}
-    assert asked["command"] == f"perdure answer {runs['work.choose']} send|discard"
+    assert asked["command"] == f"perdure answer {runs['work.choose']} <send|discard>"
     assert asked["came_by"] is None
     place.perdure("answer", runs["work.choose"], "send", "--by", "Ada")
     assert checkpoint(place, runs["work.choose"])["waits"][0]["came_by"] == "Ada"

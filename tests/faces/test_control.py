@@ -136,7 +136,7 @@ def test_timeline_tells_waits_answers_notes_children_and_parents(asking: Any) ->
     told = asking.perdure("show", parent).out
     assert re.search(rf"1 .+ ◦ start work.choose  child run {child}, waiting: human", told), told
     assert f"waits for its child run {child} (work.choose), waiting: human" in told
-    assert f"next: perdure answer {child} send|discard\n" in told
+    assert f"next: perdure answer {child} <send|discard>\n" in told
     below = asking.perdure("show", child).out
     assert f"  child of {parent} (work.parent)\n" in below
     assert re.search(r"2 .+ ◦ ask  Send this\? \(for lead\); until 20\d\d-", below), below

@@ -33,9 +33,9 @@ def test_every_open_question_is_listed_oldest_first_with_its_command(asking: Any
     assert (choose["options"], choose["assignee"]) == (["send", "discard"], "lead")
     assert choose["due_at"] == pytest.approx(choose["asked_at"] + 8 * 3600, abs=1)
     assert choose["show"] == {"facts": "facts about ada"}
-    assert refund["answer"] == f"perdure answer {names['refund']} --json JSON"
-    assert choose["answer"] == f"perdure answer {names['choose']} send|discard"
-    assert second["answer"] == f"perdure answer {names['both']} TEXT --question 2"
+    assert refund["answer"] == f"perdure answer {names['refund']} --json <json>"
+    assert choose["answer"] == f"perdure answer {names['choose']} <send|discard>"
+    assert second["answer"] == f"perdure answer {names['both']} --question 2 <text>"
     shown = asking.perdure("inbox").out
     for asked in questions:
         assert asked["text"] in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import signal
@@ -12,7 +13,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Final, Self
 
+from click.testing import CliRunner
+
 import perdure
+from perdure.cli.inbox import inbox as inbox_command
 from perdure.engine.session import close_sessions, session
 from perdure.events import Observable
 from perdure.records import Kind, Mail, Opened, Question
@@ -65,6 +69,13 @@ def threads_end() -> None:
         if thread.name == "perdure-run":
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
+
+
+def inbox() -> list[str]:
+    """The questions that `perdure inbox` shows."""
+    shown = CliRunner().invoke(inbox_command, ["--json", "--store", session().store.location])
+    assert shown.exit_code == 0, shown.output
+    return [question["text"] for question in json.loads(shown.stdout)["questions"]]
 
 
 class Bell:

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.control import inbox
-from perdure.engine.session import session
 from perdure.errors import AnswerRefused, ApprovalDenied, EffectInDoubt, JournalDiverged, RunHeld, RunWaits, UsageError
 from perdure.events import RunEnded
 from perdure.records import Kind
@@ -22,7 +20,7 @@ from tests.engine.journals import bodies_of, records_of, run_of, state_of
 from tests.engine.letters import post
 from tests.engine.world import world
 from tests.waits import clerk
-from tests.waits.desk import PATIENCE_SECONDS, UNWRITTEN, WRITTEN, Bell, killed, letters, opened, questions
+from tests.waits.desk import PATIENCE_SECONDS, UNWRITTEN, WRITTEN, Bell, inbox, killed, letters, opened, questions
 
 Agent = Callable[..., Any]
 paying: dict[str, Any] = {}
@@ -106,7 +104,7 @@ class TestApproving:
         assert question.text == "Perform pay(to='ada', cents=500)?"
         assert question.options == ("approve", "deny")
         assert bytes(question.show) == b'{"to":"ada","cents":500}'
-        assert [item.question for item in inbox(session())] == [question]
+        assert inbox() == [question.text]
         perdure.answer("r", "approve")
         finish()
         assert question.approves == records_of("r", Kind.INTENT)[0].arguments.hex()

@@ -13,7 +13,6 @@ import pytest
 from perdure.errors import CheckpointCorrupt, UnknownRun
 from perdure.records import Mail, Run, RunState, WaitReason
 from perdure.store.protocol import Finding, Store
-from perdure.store.sqlite import SqliteStore
 from tests.crash.nursery import environment
 from tests.store.journals import claimed, created, ending, held_run, land, letter, step
 from tests.store.places import MemoryPlace, Place, SqlitePlace
@@ -238,10 +237,12 @@ store.close()
 """
 
 
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("processes", [2, 4, 8, 16])
-def test_of_many_processes_that_post_once_exactly_one_is_not_refused(tmp_path: Path, processes: int) -> None:
-    path = tmp_path / "perdure.db"
-    store = SqliteStore(path)
+def test_of_many_processes_that_post_once_exactly_one_is_not_refused(
+    place: SqlitePlace, store: Store, processes: int
+) -> None:
+    path = place.path
     created(store)
     posting = [
         subprocess.Popen(
@@ -268,4 +269,3 @@ def test_of_many_processes_that_post_once_exactly_one_is_not_refused(tmp_path: P
             process.communicate()
     assert sorted(said) == ["answer", *["refused"] * (processes - 1)]
     assert sorted(found.kind for found in store.read_mail("run-1")) == sorted(said)
-    store.close()

@@ -15,7 +15,7 @@ from perdure.cli.screen import bold, dim, say
 from perdure.engine import control
 from perdure.errors import UsageError
 from perdure.replay import Journal
-from perdure.status import OpenWait, answer_words, open_waits
+from perdure.status import OpenWait, open_waits
 from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _asked_for(run: Run, waits: list[OpenWait], chosen: OpenWait | None) -> Any:
             hint=commands().answer(run, chosen, waits),
         )
     typed: str = click.prompt("  answer")
-    return json_value(typed, of="--json") if answer_words(question) == "--json JSON" else typed
+    return json_value(typed, of="--json") if bytes(question.form) != b"null" else typed
 
 
 def _tell_others(run: Run, waits: list[OpenWait], answered: str | int | None) -> None:

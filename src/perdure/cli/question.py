@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from perdure.records import Question
     from perdure.status import OpenWait
 
-SHORT_LINES: Final = 6
+SHORT_LINES: Final = 10
 _LINE_CHARACTERS: Final = 2000
 _UNITS: Final = (3600, 60)
 _SCHEMA_CHARACTERS: Final = 400
+_SAID: Final = frozenset({"type", "enum", "title", "description", "default"})
+"""Keywords of a field that are put into words, or say nothing to a person."""
 
 
 def tell_question(wait: OpenWait, *, lines: int = 0) -> None:
@@ -118,7 +120,7 @@ def _field_words(part: object, *, is_required: bool) -> str:
     choices = part.get("enum")
     if isinstance(choices, list):
         words = " | ".join(msgspec.json.encode(choice).decode() for choice in choices)
-    rest = {name: value for name, value in part.items() if name not in ("type", "enum", "title", "description")}
+    rest = {name: value for name, value in part.items() if name not in _SAID}
     limits = f" {msgspec.json.encode(rest).decode()}" if rest else ""
     meaning = f": {part['description']}" if isinstance(part.get("description"), str) else ""
     return legible(f"{words or 'anything'}{limits}{optional}{meaning}", _SCHEMA_CHARACTERS)

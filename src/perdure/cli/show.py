@@ -10,7 +10,7 @@ import click
 from perdure import clock
 from perdure.checkpoint import document
 from perdure.cli.options import command, commands, looking, run_argument, store_option
-from perdure.cli.question import tell_question
+from perdure.cli.question import SHORT_LINES, tell_question
 from perdure.cli.runs import every_run, find_run
 from perdure.cli.screen import bad, bold, columns, dim, doubtful, good, joined, print_json, say, spread
 from perdure.cli.status import Status, open_effects, status_of
@@ -225,7 +225,7 @@ def _tell_questions(store: Store, run: Run, journal: Journal) -> None:
     waits = open_waits(store, run, journal)
     for wait in waits:
         if wait.opened.question is not None:
-            tell_question(wait)
+            tell_question(wait, lines=SHORT_LINES)
 
 
 def _tell_head(run: Run, status: Status, records: list[Record], parent: Run | None) -> None:

@@ -162,7 +162,9 @@ class ForPerson:
         noted = _noted(place)
         later = [at for about, at in _due_notes(question) if (about, at) not in noted]
         due_at = min([*later, *([place.opened.due_at] if place.opened.due_at else [])], default=0.0)
-        how = "|".join(question.options) or ("--json JSON" if bytes(question.form) != b"null" else "TEXT")
+        how = f"<{'|'.join(question.options)}>" if question.options else "<text>"
+        if bytes(question.form) != b"null":
+            how = "--json <json>"
         hint = f"perdure answer {place.active.row.name} {how}, then start again"
         return place.waiting(f"waits for an answer: {question.text}", hint, due_at=due_at)
 

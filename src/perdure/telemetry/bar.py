@@ -33,12 +33,14 @@ class Bar:
             return f"{legible(event.step)}: {items} done{failed}, {event.rate:,.0f} a second"
         return ""
 
+    def is_due(self, event: events.MapAdvanced) -> bool:
+        """Whether standard error is a terminal, and the last time that the bar moved is not just past."""
+        is_late = clock.elapsed_seconds() - self._drawn_at >= REDRAW_SECONDS
+        return is_late and event.stage == "advanced" and sys.stderr.isatty()
+
     def draw(self, event: events.MapAdvanced) -> None:
-        """Show how far the map is, if standard error is a terminal and the last time is not just past."""
-        now = clock.elapsed_seconds()
-        if event.stage != "advanced" or now - self._drawn_at < REDRAW_SECONDS or not sys.stderr.isatty():
-            return
-        self._drawn_at, self._is_drawn = now, True
+        """Show how far the map is."""
+        self._drawn_at, self._is_drawn = clock.elapsed_seconds(), True
         sys.stderr.write(f"{_CLEAR}{drawn(event)}")
         sys.stderr.flush()
 

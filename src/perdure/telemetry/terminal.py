@@ -62,7 +62,7 @@ class Terminal:
     def _move_bar(self, event: events.Observable, line: str) -> None:
         if line or not isinstance(event, events.MapAdvanced) or event.stage == "ended":
             self._bar.clear()
-        elif not _is_quiet():
+        elif self._bar.is_due(event) and not _is_quiet():  # settings take longer to read than most batches to commit
             self._bar.draw(event)
 
 
