@@ -160,7 +160,7 @@ def _unfinished(store: Store, run: Run, journal: Journal, last: Record, commands
         return _in_doubt(run, open_effects(store, run, journal), park, commands, going_on)
     if run.reason in _WAITS:
         return _waiting(store, run, journal, commands, going_on)
-    return _parked(run, park, next_command=going_on)
+    return _parked(run, park, next_command=commands.resume(run))  # only a run that is named itself is forgiven
 
 
 def open_effects(store: Store, run: Run, journal: Journal) -> list[OpenEffect]:

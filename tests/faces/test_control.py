@@ -168,3 +168,14 @@ def test_run_that_went_on_as_another_names_it(place: Any) -> None:
     answered = place.perdure("answer", old["name"], "no")
     assert answered.code == 0, answered
     assert f"{new['name']}  work.work asks\n" in answered.out
+
+
+def test_child_that_is_parked_is_resumed_by_its_own_name(asking: Any) -> None:
+    asking.python("-c", LEFT, "parent", "RunEnded", "child")
+    child = next(run["name"] for run in asking.runs() if run["agent"] == "work.choose")
+    asking.perdure("answer", child, "send")
+    asking.write("work.py", ASKING.replace("research", "look_up"))
+    asking.perdure("resume", child, "--app", "work.py")
+    parked = next(run for run in asking.runs() if run["name"] == child)
+    assert (parked["state"], parked["reason"]) == ("waiting", "parked")
+    assert parked["next"] == f"perdure resume {child} --app work.py"

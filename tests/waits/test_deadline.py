@@ -268,6 +268,20 @@ def test_a_child_past_its_deadline_fails_its_parent_with_that(manual_clock: Manu
     assert world.lines == ["without it"]
 
 
+def test_a_parent_with_a_deadline_whose_child_asks_is_not_waited_for_until_then(manual_clock: ManualClock) -> None:
+    @perdure.agent
+    def parent() -> str:
+        return perdure.start(asks).result()
+
+    with pytest.raises(RunWaits):
+        perdure.run(parent, run_id="r", deadline="1h")
+    assert state_of("r") == "waiting (child)"
+    manual_clock.pass_seconds(HOUR)
+    with _late():
+        perdure.run(parent, run_id="r")
+    assert world.lines == ["first"]
+
+
 # ------------------------------------------------------------------------------------------- the attempts of one call
 
 LIMITED = perdure.Retry(attempts=9, delay_seconds=60, factor=1, jitter=0, deadline_seconds=150)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,9 +18,11 @@ import pytest
 import perdure
 from perdure import clock
 from perdure.engine.active import Active
+from perdure.engine.session import close_sessions, session
 from perdure.errors import RunHeld, RunPaused, UsageError
 from perdure.events import RunEnded, RunResumed, WaitOpened
 from perdure.records import Kind
+from perdure.store.sqlite import SqliteStore
 from tests.engine.journals import bodies_of, records_of, run_of, runs
 from tests.engine.manual_clock import ManualClock
 from tests.engine.world import world
@@ -256,6 +259,14 @@ class TestPlain:
         assert asyncio.run(_awaits(perdure.sleep(0))) is None
 
 
+def is_within(thread: threading.Thread, function: str) -> bool:
+    """Whether a thread executes this function now."""
+    frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the only way to see another thread's place
+    while frame is not None and frame.f_code.co_name != function:
+        frame = frame.f_back
+    return frame is not None
+
+
 async def _awaits(slept: Any) -> Any:
     return await slept
 
@@ -416,6 +427,24 @@ class TestHandles:
             perdure.unpause("r")
             assert handle.result(PATIENCE_SECONDS) == "after"
         assert world.count("before") == 1
+
+    def test_a_process_that_lets_go_of_its_store_is_not_disturbed_by_who_looks_for_sleepers(self) -> None:
+        nap(DAY)
+        with Bell(RunEnded) as bell:
+            perdure.start(sleeper, run_id="r")
+            bell.wait()
+        threads_end()
+        (waker,) = [thread for thread in threading.enumerate() if thread.name == "perdure-waker"]
+        opened_store = session().store
+        assert isinstance(opened_store, SqliteStore)
+        with opened_store._reading:  # noqa: SLF001 - what is read is held up, so that the look is certain to be under way
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while not is_within(waker, "list_due"):
+                assert time.monotonic() < deadline
+            close_sessions()
+            gc.collect()
+        waker.join(PATIENCE_SECONDS)
+        assert not waker.is_alive()
 
     def test_a_thousand_sleepers_have_no_thread_and_no_memory_and_all_wake(self) -> None:
         woke: dict[int, float] = {}

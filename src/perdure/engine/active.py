@@ -291,9 +291,10 @@ class Active:
         error = RunWaits(
             f"Run {self.row.name} {first.shown}{others}.", safe=f"{saved_steps(self.row.steps)}.", hint=first.hint
         )
-        error.reason, error.wake_at = first.reason, self._wake_at()
+        error.reason = first.reason
+        error.wake_at = min((wait.due_at for wait in waits if wait.due_at), default=0.0)
         heard = min(wait.heard for wait in waits)
-        return self.halt(Stop(RunState.WAITING, first.reason, error, error.wake_at, heard))
+        return self.halt(Stop(RunState.WAITING, first.reason, error, self._wake_at(), heard))
 
     def _wake_at(self) -> float:
         """When the soonest wait is due, or the run's deadline is over."""

@@ -123,7 +123,7 @@ class ForChild:
     def open(self, prepared: Prepared[WaitSpec]) -> Opened:
         """The child's id; and how it failed before, where this attempts it anew."""
         run = self._newest(prepared.active)
-        failed = _failure_of(run) if run is not None else ""
+        failed = lifecycle.failure_of(run) if run is not None else ""
         return Opened(reason="child", shown=prepared.shown(), child=self.run_id, failed=failed)
 
     def look(self, place: Place) -> Resolution | None:
@@ -137,7 +137,7 @@ class ForChild:
         if run.state == RunState.COMPLETED:
             ended = _ending(active, run)
             return Resolution(sealed=active.load_value(ended.value, ended.blob), taken=news, by=run.name)
-        if run.state == RunState.FAILED and _failure_of(run) != place.opened.failed:
+        if run.state == RunState.FAILED and lifecycle.failure_of(run) != place.opened.failed:
             return Resolution(failure=_ending(active, run).failure, taken=news, by=run.name)
         if run.state == RunState.CANCELLED:
             gone = StepFailed(f"The child run {run.name} ({self.spec.name}) was cancelled.")
@@ -180,10 +180,11 @@ class ForChild:
         if run is None or run.state in FINISHED or self.session.is_running(run):
             return
         needs_person = run.reason in (WaitReason.PARKED, WaitReason.IN_DOUBT) and not is_ready(self.session, run.run_id)
-        if needs_person or (run.state == RunState.FAILED and _failure_of(run) != known):
+        if needs_person or (run.state == RunState.FAILED and lifecycle.failure_of(run) != known):
             return
         parent = self.prepared.active.row.run_id
-        runner_of(self.session).ensure(Task(self.spec, run.run_id, depth=len(self._lineage()), parent=parent))
+        task = Task(self.spec, run.run_id, depth=len(self._lineage()), parent=parent, known=known)
+        runner_of(self.session).ensure(task)
 
     def refuse_cycle(self) -> None:
         """A child that is the same call as one of its ancestors would start itself for ever."""
@@ -217,11 +218,6 @@ def child_id(parent_id: str, key: str) -> str:
 
 def _call_of(agent: str, arguments: bytes) -> str:
     return f"{agent} {arguments.hex()}"
-
-
-def _failure_of(run: Run) -> str:
-    """Which failure of the child this is: each delivery of a run can fail once."""
-    return f"{run.run_id}@{run.epoch}" if run.state == RunState.FAILED else ""
 
 
 def _ending(active: Active, run: Run) -> Ended:

@@ -525,6 +525,11 @@ def newest(store: Store, run_id: str) -> Run | None:
     return run
 
 
+def failure_of(run: Run) -> str:
+    """Which failure of the run this is, as each delivery can fail once; empty where it has not failed."""
+    return f"{run.run_id}@{run.epoch}" if run.state == RunState.FAILED else ""
+
+
 def cancel_child(store: Store, run_id: str, *, by: str) -> None:
     """Ask a run to end; its holder, or whoever looks at it next, does that."""
     run = newest(store, run_id)

@@ -8,6 +8,7 @@ children never keeps them from running.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 import weakref
@@ -39,11 +40,14 @@ _STRAY_LOOKS: Final = 10
 class Task:
     """A run that somebody in this process wants to see ended."""
 
-    def __init__(self, spec: AgentSpec, run_id: str, *, depth: int = 0, parent: str = "") -> None:
+    def __init__(
+        self, spec: AgentSpec, run_id: str, *, depth: int = 0, parent: str = "", known: str | None = None
+    ) -> None:
         self.spec = spec
         self.run_id = run_id
         self.depth = depth
         self.parent = parent
+        self.known = known  # the failure of a child that its parent knows: only after that one is it attempted anew
         self.future: Future[Any] = Future()
         self.is_moving = False
 
@@ -162,6 +166,8 @@ class Runner:
             run = self._session.store.read_run(task.run_id)
             if run is None:
                 raise lifecycle.vanished(task.run_id)
+            if task.known is not None and lifecycle.failure_of(run) not in ("", task.known):
+                return None  # it failed since it was queued, and its parent will decide
             active = lifecycle.open_run(self._session, spec, run, quietly=True)
         if spec.signature.is_async:
             return asyncio.run(execute_async(self._session, spec, active))
@@ -189,6 +195,10 @@ class Runner:
                 contextvars.Context().run(self._waiter.start)
 
     def _wake_when_due(self) -> None:
+        with contextlib.suppress(ReferenceError):  # the session was closed and is gone, and with it whom to wake
+            self._look_until_closed()
+
+    def _look_until_closed(self) -> None:
         looks = 0
         while not self._session.has_ended(LOOK_SECONDS):
             looks += 1
