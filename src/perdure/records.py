@@ -172,6 +172,14 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     hint: str = ""
 
 
+class Ancestor(Struct, frozen=True):
+    """A run that started another, and the call it is of."""
+
+    run_id: str
+    agent: str
+    arguments: str
+
+
 class Started(Struct, frozen=True, omit_defaults=True):
     """Body of the first record: what was asked for, and by which code."""
 
@@ -181,8 +189,8 @@ class Started(Struct, frozen=True, omit_defaults=True):
     format: int = FORMAT
     python: str = ""
     perdure: str = ""
-    lineage: tuple[str, ...] = ()
-    """The runs that started this one, outermost first, each as its id and its call."""
+    lineage: tuple[Ancestor, ...] = ()
+    """The runs that started this one, outermost first."""
     deadline_at: float = 0.0
 
 

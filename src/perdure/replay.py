@@ -125,6 +125,11 @@ class Entry(Struct, gc=False):
         """Whether an intent stands here without receipt, failure or verdict."""
         return self.intent is not None and self.completion is None and self.verdict is None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a wait stands here that has no answer and will not be begun anew."""
+        return self.wait is not None and self.completion is None and not self.forgiven
+
     def complete(self, record: Record) -> None:
         """A value or a failure was recorded for this call."""
         self.completion = record

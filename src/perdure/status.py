@@ -230,13 +230,13 @@ def tags_of(run: Run) -> dict[str, str]:
 def parent_of(store: Store, journal: Journal) -> Run | None:
     """The run that started this one, or goes on in the place of that."""
     lineage = journal.started().lineage
-    return newest(store, store.read_run(_run_id(lineage[-1]))) if lineage else None
+    return newest(store, store.read_run(lineage[-1].run_id)) if lineage else None
 
 
 def resumable(store: Store, run: Run, journal: Journal) -> Run:
     """The run to resume so that this one goes on: the outermost of those that started it and still wait for it."""
     for entry in journal.started().lineage:
-        ancestor = newest(store, store.read_run(_run_id(entry)))
+        ancestor = newest(store, store.read_run(entry.run_id))
         if ancestor is not None and ancestor.state not in FINISHED:
             return ancestor
     return run
@@ -369,11 +369,6 @@ def _pause(last: Record) -> str:
             return f"repaired, {counted(set_aside, 'record')} set aside"
         case _:
             return "nobody holds it"
-
-
-def _run_id(entry: str) -> str:
-    """The id in an entry of a lineage, which is an id and a call; a run's id may hold spaces, its call has one."""
-    return entry.rsplit(" ", 2)[0]
 
 
 def _likely_app(agent: str) -> str:

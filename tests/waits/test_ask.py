@@ -136,7 +136,7 @@ class TestAsking:
         assert (waits.exit_code, waits.reason) == (3, "human")
         name = run_of("r").name
         assert waits.lines() == [
-            f"perdure: Run {name} waits for an answer: Send this?.",
+            f"perdure: Run {name} waits for an answer: Send this?",
             "   safe: its one completed step is saved.",
             f"     do: perdure answer {name} <send|discard>, then start again",
         ]

@@ -200,7 +200,7 @@ def test_children_start_children_of_their_own() -> None:
     assert perdure.run(top, run_id="r") == "child a!?"
     grandchild = child_id(FIRST, "main.0")
     assert {run.run_id for run in runs()} == {"r", FIRST, grandchild}
-    lineage = [entry.partition(" ")[0] for entry in bodies_of(grandchild, Kind.STARTED)[0].lineage]
+    lineage = [entry.run_id for entry in bodies_of(grandchild, Kind.STARTED)[0].lineage]
     assert lineage == ["r", FIRST]
 
 

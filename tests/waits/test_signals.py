@@ -382,7 +382,11 @@ class TestRefusals:
         with pytest.raises(UnknownRun):
             perdure.signal("nobody", "go")
 
-    @pytest.mark.parametrize("payload", [object(), {"client": object()}, float("nan"), "\ud800", [print]], ids=repr)
+    @pytest.mark.parametrize(
+        "payload",
+        [object(), {"client": object()}, float("nan"), "\ud800", [print]],
+        ids=["object", "object inside", "nan", "surrogate", "function"],
+    )
     def test_a_payload_that_cannot_be_stored_is_refused(self, payload: Any) -> None:
         wait()
         with pytest.raises(UnstorableValue, match="payload"):
@@ -420,14 +424,16 @@ class TestHandles:
         assert world.lines == ["before", "heard 1", "heard 2"]
 
     def test_a_signal_is_heard_while_another_branch_works(self) -> None:
-        got = threading.Event()
+        begun, got = threading.Event(), threading.Event()
 
         @perdure.step
         def busy() -> str:
+            begun.set()
             assert got.wait(PATIENCE_SECONDS)
             return "worked"
 
         def listens() -> Any:
+            assert begun.wait(PATIENCE_SECONDS)
             payload = perdure.wait_for("go")
             got.set()
             return payload

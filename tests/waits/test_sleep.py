@@ -313,8 +313,11 @@ class TestBranches:
 
     def test_threads_sleep_as_one(self, manual_clock: ManualClock) -> None:
         def branch(hours: int) -> str:
+            both_begun.wait(PATIENCE_SECONDS)
             perdure.sleep(f"{hours}h")
             return work(f"slept {hours}h")
+
+        both_begun = threading.Barrier(2)
 
         @perdure.agent
         def agent() -> list[str]:
@@ -329,14 +332,16 @@ class TestBranches:
 
     @pytest.mark.parametrize("threads", [True, False], ids=["threads", "tasks"])
     def test_a_branch_that_still_works_keeps_the_run_in_memory(self, threads: bool) -> None:
-        go_on = threading.Event()
+        begun, go_on = threading.Event(), threading.Event()
 
         @perdure.step
         def busy() -> str:
+            begun.set()
             assert go_on.wait(PATIENCE_SECONDS)
             return work("worked")
 
         def asleep() -> str:
+            assert begun.wait(PATIENCE_SECONDS)
             perdure.sleep("9w")
             return "woke"
 

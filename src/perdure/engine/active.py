@@ -289,7 +289,9 @@ class Active:
         first = waits[0]
         others = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
         error = RunWaits(
-            f"Run {self.row.name} {first.shown}{others}.", safe=f"{saved_steps(self.row.steps)}.", hint=first.hint
+            f"Run {self.row.name} {first.shown}{others}".rstrip(".") + ("" if first.shown.endswith("?") else "."),
+            safe=f"{saved_steps(self.row.steps)}.",
+            hint=first.hint,
         )
         error.reason = first.reason
         error.wake_at = min((wait.due_at for wait in waits if wait.due_at), default=0.0)

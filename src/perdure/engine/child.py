@@ -17,7 +17,7 @@ from perdure.engine.failure import describe_failure
 from perdure.engine.runner import Task, runner_of
 from perdure.engine.wait import Place, Resolution, WaitSpec, agent_frame, awaited, opened_wait
 from perdure.errors import StepFailed, UsageError
-from perdure.records import FINISHED, Ended, Opened, RunState, WaitReason, read_body
+from perdure.records import FINISHED, Ancestor, Ended, Opened, RunState, WaitReason, read_body
 from perdure.replay import Replayed
 
 if TYPE_CHECKING:
@@ -189,8 +189,8 @@ class ForChild:
     def refuse_cycle(self) -> None:
         """A child that is the same call as one of its ancestors would start itself for ever."""
         lineage = self._lineage()
-        call = _call_of(self.spec.name, self.prepared.call.arguments)
-        ancestors = [entry.partition(" ")[2] for entry in lineage]
+        call = (self.spec.name, self.prepared.call.arguments.hex())
+        ancestors = [(ancestor.agent, ancestor.arguments) for ancestor in lineage]
         if call in ancestors or len(lineage) > MAX_DEPTH:
             why = "is the same call as one of the runs that started it" if call in ancestors else "is too deep"
             raise UsageError(
@@ -199,10 +199,10 @@ class ForChild:
                 hint="pass other arguments from level to level, or call the agent itself instead of starting it",
             )
 
-    def _lineage(self) -> tuple[str, ...]:
+    def _lineage(self) -> tuple[Ancestor, ...]:
         active = self.prepared.active
         row = active.row
-        return (*active.journal.started().lineage, f"{row.run_id} {_call_of(row.agent, row.arguments)}")
+        return (*active.journal.started().lineage, Ancestor(row.run_id, row.agent, row.arguments.hex()))
 
     def _newest(self, active: Active) -> Run | None:
         """The child, or the run that goes on in its place."""
@@ -214,10 +214,6 @@ def child_id(parent_id: str, key: str) -> str:
     digest = hashlib.sha256(f"{parent_id}\n{key}".encode()).hexdigest()[:_ID_CHARACTERS]
     root = parent_id.partition("/")[0]
     return f"{root}/{digest}"
-
-
-def _call_of(agent: str, arguments: bytes) -> str:
-    return f"{agent} {arguments.hex()}"
 
 
 def _ending(active: Active, run: Run) -> Ended:

@@ -24,7 +24,7 @@ from perdure.engine.signals import checked_signal
 from perdure.engine.wait import agent_frame, mail_key
 from perdure.errors import AnswerRefused, NotInRun, RunRestarted, UnknownRun, UsageError
 from perdure.policy import Duration, seconds_of
-from perdure.records import FINISHED, Kind, Mail, Note, Opened, Question, Record, Run, RunState, WaitReason, read_body
+from perdure.records import FINISHED, Kind, Mail, Note, Opened, Question, Record, Run, RunState, read_body
 from perdure.replay import Journal
 
 if TYPE_CHECKING:
@@ -160,18 +160,9 @@ def _counts(opened: Session, asked: OpenQuestion, answer: Mail) -> bool:
 def open_questions(opened: Session, run: Run) -> list[OpenQuestion]:
     """The questions of a run that a person can answer now, oldest first."""
     journal = Journal(opened.store.load_journal(run.run_id))
-    waits = [entry.wait for entry in journal.entries.values() if entry.wait is not None and entry.completion is None]
+    waits = [entry.wait for entry in journal.entries.values() if entry.is_waiting and entry.wait is not None]
     found = [OpenQuestion(run, wait, read_body(wait)) for wait in waits]
     return [question for question in found if question.opened.question is not None]
-
-
-def inbox(opened: Session, *, limit: int = 1000) -> list[OpenQuestion]:
-    """Every question that waits for a person, oldest first; one that has an answer no longer does."""
-    found = []
-    for run in opened.store.list_waiting(WaitReason.HUMAN, limit=limit):
-        answered = {mail.key for mail in opened.store.read_mail(run.run_id) if mail.kind == "answer"}
-        found += [asked for asked in open_questions(opened, run) if mail_key(asked.wait) not in answered]
-    return found
 
 
 def restart_with(*args: Any, **kwargs: Any) -> NoReturn:

@@ -39,6 +39,7 @@ from perdure.errors import (
 from perdure.policy import is_recent
 from perdure.records import (
     FINISHED,
+    Ancestor,
     Delivery,
     Durability,
     Ended,
@@ -399,7 +400,7 @@ def drafted(
     run_id: str | None = None,
     tags: str = "",
     deadline_seconds: float = 0.0,
-    lineage: tuple[str, ...] = (),
+    lineage: tuple[Ancestor, ...] = (),
 ) -> tuple[Run, Record]:
     """A run and its first record, not accepted by any store yet."""
     now = clock.wall_seconds()
@@ -594,7 +595,7 @@ def _tell_parent(active: Active) -> None:
     """Wake a parent that left memory. Told before the end is recorded: one told too early just looks once more."""
     lineage = active.journal.started().lineage
     if lineage:
-        parent, child = lineage[-1].partition(" ")[0], active.row.run_id
+        parent, child = lineage[-1].run_id, active.row.run_id
         with contextlib.suppress(UnknownRun):  # a parent that is gone needs no waking
             active.read(active.store.post, Mail(0, parent, "child", child, "{}", active.row.name, clock.wall_seconds()))
 

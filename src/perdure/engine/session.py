@@ -133,7 +133,7 @@ class Session:
             held_runs = [active for active in self._held.values() if active is not None]
         for active in held_runs:
             row = active.row
-            if any(entry.startswith(f"{run_id} ") for entry in active.journal.started().lineage):
+            if any(ancestor.run_id == run_id for ancestor in active.journal.started().lineage):
                 stopped = RunWaits(f"Run {row.name} was stopped with its parent.", safe=f"{saved_steps(row.steps)}.")
                 self._stopped.add(row.run_id)
                 active.halt(Stop(RunState.QUEUED, None, stopped))
