@@ -5,10 +5,11 @@ command continues at the first step that had not completed.
 """
 
 from perdure import errors, resources
-from perdure.engine.agent import Handle, agent, run, start
+from perdure.engine.agent import agent, run, start
 from perdure.engine.ask import Answer, ask
 from perdure.engine.control import answer, cancel, pause, progress, restart_with, signal, unpause
 from perdure.engine.effect import Effect, effect
+from perdure.engine.handle import Handle
 from perdure.engine.mapping import Mapped
 from perdure.engine.mapping import map_items as map  # noqa: A004 - used as perdure.map
 from perdure.engine.resource import Artifact, artifact, artifacts, track

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import signal
 import threading
 import traceback
@@ -69,6 +70,11 @@ def threads_end() -> None:
         if thread.name == "perdure-run":
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
+
+
+def shown(value: object) -> str:
+    """A parameter in the name of a test: the same in every process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
 def inbox() -> list[str]:

@@ -48,6 +48,7 @@ from tests.waits.desk import (
     mails,
     opened,
     questions,
+    shown,
     thawed,
     threads_end,
 )
@@ -683,7 +684,7 @@ class TestBadQuestions:
             {"show": float("nan")},
             {"show": "\ud800"},
         ],
-        ids=str,
+        ids=shown,
     )
     def test_a_question_that_cannot_work_is_refused_and_nothing_is_recorded(self, given: dict[str, Any]) -> None:
         asking.update(given)
@@ -718,7 +719,7 @@ class TestBadQuestions:
             object(),
             b"8h",
         ],
-        ids=lambda duration: repr(duration)[:20],
+        ids=lambda duration: shown(duration)[:20],
     )
     def test_a_duration_that_is_none_is_refused_and_nothing_is_recorded(self, name: str, duration: Any) -> None:
         asking[name] = duration

@@ -375,3 +375,32 @@ def test_a_failed_run_that_is_started_again_has_the_whole_time_for_its_call(manu
 def test_a_deadline_of_a_call_that_leaves_no_time_is_refused(seconds: float) -> None:
     with pytest.raises(UsageError, match="leaves no time"):
         perdure.Retry(deadline_seconds=seconds)
+
+
+def test_a_parent_that_is_late_ends_the_child_that_still_asks(manual_clock: ManualClock) -> None:
+    @perdure.agent
+    def parent() -> str:
+        return perdure.start(asks).result()
+
+    with pytest.raises(RunWaits):
+        perdure.run(parent, run_id="p", deadline=100)
+    manual_clock.pass_seconds(101)
+    with pytest.raises(DeadlineExceeded):
+        perdure.run(parent, run_id="p")
+    assert state_of("p") == "failed"
+    assert state_of(child_id("p", "main.0")) == "cancelled"
+
+
+def test_a_run_that_restarts_gives_the_next_one_as_much_time_as_it_had(manual_clock: ManualClock) -> None:
+    @perdure.agent
+    def endless(number: int) -> str:
+        manual_clock.pass_seconds(60)
+        work(f"round {number}")
+        if number < 3:
+            perdure.restart_with(number + 1)
+        manual_clock.pass_seconds(60)
+        return work("never")
+
+    with pytest.raises(DeadlineExceeded):
+        perdure.run(endless, 1, run_id="r", deadline=100)
+    assert world.lines == ["round 1", "round 2", "round 3"]

@@ -16,7 +16,7 @@ from perdure.forms import misfits, schema_of
 from tests.engine.journals import state_of
 from tests.engine.manual_clock import ManualClock
 from tests.engine.world import world
-from tests.waits.desk import killed, mails, opened, questions
+from tests.waits.desk import killed, mails, opened, questions, shown
 
 
 @dataclass
@@ -112,7 +112,7 @@ def ask(form: Any, **options: Any) -> None:
         (Size, "large", Size.LARGE),
         (None, "a free text", "a free text"),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_an_answer_that_fits_comes_back_as_its_type_now_and_at_every_replay(
     which: Any, form: Any, answer: Any, value: Any
@@ -156,7 +156,7 @@ def test_an_answer_that_fits_comes_back_as_its_type_now_and_at_every_replay(
         (None, 5, "the answer must be a text, not 5"),
         (None, {"text": "a"}, "the answer must be a text, not "),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_an_answer_that_does_not_fit_is_refused_with_the_field_and_what_was_expected(
     form: Any, answer: Any, words: str
@@ -224,7 +224,7 @@ def test_an_answer_that_is_no_data_is_refused(answer: Any) -> None:
         object,
         lambda: None,
     ],
-    ids=str,
+    ids=shown,
 )
 def test_a_form_that_cannot_be_checked_is_refused_when_it_is_asked(form: Any) -> None:
     asking["form"] = form
@@ -277,7 +277,7 @@ def test_a_form_may_refer_to_the_whole_of_itself() -> None:
 @pytest.mark.parametrize(
     ("form", "default"),
     [(SCHEMA, {"amount": 0}), (Refund, {"cents": "5"}), (Order, 5), (Guest, {}), (None, 5)],
-    ids=str,
+    ids=shown,
 )
 def test_a_default_that_does_not_fit_is_refused_when_it_is_asked(form: Any, default: Any) -> None:
     asking.update(form=form, timeout="8h", default=default)
@@ -296,7 +296,7 @@ def test_a_default_that_does_not_fit_is_refused_when_it_is_asked(form: Any, defa
         (Guest, Guest(name="ada"), Guest(name="ada")),
         (None, "later", "later"),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_a_default_that_fits_comes_back_as_its_type(
     manual_clock: ManualClock, form: Any, default: Any, value: Any

@@ -9,14 +9,15 @@ import inspect
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from perdure.engine import lifecycle
 from perdure.engine.call import mark_coroutine_function
 from perdure.engine.child import start_child
-from perdure.engine.control import cancel, deadline_of, known_agents, written_tags
+from perdure.engine.control import deadline_of, known_agents, written_tags
 from perdure.engine.excepthook import install as install_excepthook
 from perdure.engine.execute import to_end, to_end_async
+from perdure.engine.handle import Handle
 from perdure.engine.lifecycle import Request
 from perdure.engine.runner import Task, runner_of
 from perdure.engine.scope import (
@@ -36,8 +37,7 @@ from perdure.records import Durability
 from perdure.telemetry import terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from perdure.records import Run
 
@@ -189,30 +189,6 @@ def resume(agent: Callable[..., Any], run: Run, *, pardon: bool = True) -> Any:
     if spec.signature.is_async:
         return asyncio.run(to_end_async(opened, spec, active))
     return to_end(opened, spec, active)
-
-
-class Handle(Generic[T]):
-    """A run started in this process: ask for its result, its status, or its end."""
-
-    def __init__(self, run: Run, future: Future[T]) -> None:
-        self.run_id = run.run_id
-        self.name = run.name
-        self._future = future
-
-    def result(self, timeout: float | None = None) -> T:
-        """The agent's result, once there is one; raises what the run raised."""
-        return self._future.result(timeout)
-
-    def status(self) -> str:
-        """The run's state, with its reason where it waits."""
-        return lifecycle.described_state(session().store, self.run_id)
-
-    def cancel(self) -> None:
-        """Ask the run to end at its next step; a body that does not end within its grace is cut off if it is async."""
-        cancel(self.run_id)
-
-    def __await__(self) -> Generator[Any, None, T]:
-        return asyncio.wrap_future(self._future).__await__()
 
 
 @overload

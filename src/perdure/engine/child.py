@@ -7,13 +7,14 @@ rest of a fan-out and nothing twice.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from perdure.engine import lifecycle
 from perdure.engine.call import Prepared
 from perdure.engine.drive import QUIET_SECONDS, Pause, drive, drive_async
 from perdure.engine.execute import is_ready
 from perdure.engine.failure import describe_failure
+from perdure.engine.handle import Handle
 from perdure.engine.runner import Task, runner_of
 from perdure.engine.wait import Place, Resolution, WaitSpec, agent_frame, awaited, opened_wait
 from perdure.errors import StepFailed, UsageError
@@ -35,7 +36,7 @@ MAX_DEPTH: Final = 20
 _ID_CHARACTERS: Final = 16
 
 
-class Child(Generic[T]):
+class Child(Handle[T]):
     """A run started by this one: await it, or ask for its result."""
 
     def __init__(self, prepared: Prepared[WaitSpec], wait: ForChild, record: Record | None) -> None:
@@ -46,13 +47,15 @@ class Child(Generic[T]):
         self._done: Done | None = None
         self._is_asked = False
 
-    def result(self) -> T:
+    def result(self, timeout: float | None = None) -> T:
         """What the child returned; raises what it raised. In a sync agent."""
+        if timeout is not None:
+            raise UsageError(
+                "A child's result cannot be waited for with a timeout: the replay could end otherwise.",
+                safe="the child goes on.",
+                hint="give the child a deadline: perdure.start(child, …, deadline=…)",
+            )
         return drive(self._flow())  # type: ignore[no-any-return]
-
-    def status(self) -> str:
-        """The child's state, with its reason where it waits."""
-        return lifecycle.described_state(self._prepared.active.store, self.run_id)
 
     def cancel(self) -> None:
         """Ask the child to end at its next step; one that nobody holds ends at once."""

@@ -115,8 +115,9 @@ def execute(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
 
 
 def _end_children(opened: Session, active: Active) -> None:
-    """A cancelled run told its children; those that nobody holds are ended here, while there is a process to do it."""
-    if isinstance(active.signal, RunCancelled):
+    """A run that was cut off told its children; those that nobody holds are ended while there is a process to do it."""
+    is_late = active.stop is not None and active.stop.state is RunState.FAILED
+    if is_late or isinstance(active.signal, RunCancelled):
         with contextlib.suppress(PerdureError):  # they were told: whoever looks at them next ends them
             lifecycle.end_free_children(opened, active)
 

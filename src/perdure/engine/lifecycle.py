@@ -468,6 +468,7 @@ def _stopped(active: Active) -> Generator[Operation, Any, BaseException]:
     error = stop.error
     park = Park(code=error.code, message=error.message, safe=error.safe, hint=error.hint)
     if stop.state is RunState.FAILED:
+        _cancel_children(active)
         yield from _end(active, Ended(state=stop.state, failure=describe_failure(error), code=error.code), park=park)
     elif not isinstance(error, StoreError):
         reason = stop.reason or (WaitReason.PARKED if stop.state is RunState.WAITING else "")
@@ -479,10 +480,14 @@ def _stopped(active: Active) -> Generator[Operation, Any, BaseException]:
 
 def end_cancelled(active: Active) -> Generator[Operation, Any, None]:
     """Tell the children, then record that the run was cancelled; told twice after a crash, they hear it once."""
-    for child in open_children(active):
-        cancel_child(active.store, child.run_id, by=active.row.name)
+    _cancel_children(active)
     taken = tuple(mail.mail_id for mail in active.mail() if mail.kind == "cancel")
     yield from _end(active, Ended(state=RunState.CANCELLED), taken=taken)
+
+
+def _cancel_children(active: Active) -> None:
+    for child in open_children(active):
+        cancel_child(active.store, child.run_id, by=active.row.name)
 
 
 def end_if_free(session: Session, run: Run) -> None:
@@ -546,12 +551,12 @@ def _restart(active: Active, spec: AgentSpec, signal: RunRestarted) -> Generator
         _notice_loose_ends(active)
     if active.signal is not None:
         return (yield from _stopped(active))
-    row = active.row
+    row, started = active.row, active.journal.started()
     try:
         arguments = spec.signature.bind(*signal.arguments)
         run, first = drafted(
             spec, arguments, durability=row.durability, run_id=next_id(row.run_id), tags=row.tags,
-            lineage=active.journal.started().lineage,
+            deadline_seconds=started.deadline_at and started.deadline_at - row.created_at, lineage=started.lineage,
         )  # fmt: skip
     except (TypeError, UnstorableValue) as error:
         return (yield from fail(active, spec, error))
@@ -560,6 +565,7 @@ def _restart(active: Active, spec: AgentSpec, signal: RunRestarted) -> Generator
     taken = active.read(_hand_on, active, run.run_id)
     park = Park(code=CONTINUED, message=run.run_id)
     yield from _end(active, Ended(state=RunState.COMPLETED, continued=run.run_id), park=park, taken=taken)
+    active.read(_hand_on, active, run.run_id)  # what was posted while the end was written
     return signal
 
 
