@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import perdure
 from perdure.engine.session import session
-from perdure.errors import EffectInDoubt, RunSuspended
+from perdure.errors import EffectInDoubt, RunSuspended, RunWaits
 from tests.engine.journals import calls_of, records_of, state_of
 from tests.engine.letters import open_effects, post
 from tests.engine.world import world
@@ -320,3 +321,64 @@ def test_an_effect_still_being_performed_when_the_agent_returns_is_waited_for() 
 
     assert perdure.run(agent, run_id="r") == "the result"
     assert [kind for kind, _, _ in calls_of("r")] == ["intent", "receipt"]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.5])
+def test_agent_code_that_works_on_its_own_keeps_the_run_in_memory(seconds: float) -> None:
+    """However long the agent sleeps beside a branch that asks: what it does then is done before the run waits."""
+
+    async def asks() -> str:
+        return (await perdure.ask("Send this?", options=["yes"])).choice
+
+    @perdure.agent
+    async def agent() -> str:
+        task = asyncio.create_task(asks())
+        await asyncio.sleep(seconds)
+        work("beside")
+        return await task
+
+    with pytest.raises(RunWaits):
+        perdure.run(agent, run_id="r")
+    assert world.lines == ["beside"]
+    perdure.answer("r", "yes")
+    assert perdure.run(agent, run_id="r") == "yes"
+    assert world.lines == ["beside"]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.5])
+def test_a_thread_that_asks_does_not_cut_off_the_agent_that_works_beside_it(seconds: float) -> None:
+    answers = []
+
+    def asks() -> None:
+        answers.append(perdure.ask("Send this?", options=["yes"]).choice)
+
+    @perdure.agent
+    def agent() -> str:
+        thread = threading.Thread(target=asks)
+        thread.start()
+        time.sleep(seconds)
+        work("beside")
+        thread.join()
+        work("after")
+        return "done"
+
+    with pytest.raises(RunWaits):
+        perdure.run(agent, run_id="r")
+    assert world.lines == ["beside"]
+    perdure.answer("r", "yes")
+    assert perdure.run(agent, run_id="r") == "done"
+    assert world.lines == ["beside", "after"]
+    assert answers == ["yes"]
+
+
+def test_branches_in_a_pool_that_is_too_small_for_them_wait_all_the_same() -> None:
+    def asks(number: int) -> str:
+        return perdure.ask(f"Send {number}?", options=["yes"]).choice
+
+    @perdure.agent
+    def agent() -> list[str]:
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(asks, range(4)))
+
+    with pytest.raises(RunWaits, match=r"Send [01]\?"):
+        perdure.run(agent, run_id="r")

@@ -13,6 +13,8 @@ from msgspec import Raw, Struct
 
 from perdure import clock, codec, events
 from perdure.engine.ledger import Ledger
+from perdure.engine.scope import ROOT, Scope
+from perdure.engine.stillness import Standing, standing_of
 from perdure.errors import (
     DeadlineExceeded,
     EffectInDoubt,
@@ -46,7 +48,6 @@ from perdure.store import blobs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from perdure.engine.scope import Scope
     from perdure.store.protocol import Store
     from perdure.store.writer import Ticket, Writer
 
@@ -121,6 +122,7 @@ class Active:
         self.prefixes = codec.PrefixCache()
         self.state: dict[str, Any] = {}
         self.unvisited = dict.fromkeys(journal.entries)
+        self.root = Scope(ROOT)
         self.strands: set[Scope] = set()
         self.waiting: set[Scope | None] = set()
         self.performing = 0
@@ -359,10 +361,12 @@ class Active:
                 return entry
         return None
 
-    def all_wait(self) -> bool:
-        """Whether every strand waits for a person, or for another strand that does."""
+    def standing(self) -> Standing:
+        """What the strands that do not wait by a call of ours are at: the one that is farthest from waiting counts."""
         with self._lock:
-            return all(scope.branches or scope in self.waiting for scope in self.strands)
+            scopes = [scope for scope in (self.root, *self.strands) if scope not in self.waiting]
+        found = {standing_of(scope.worker) for scope in scopes if scope.worker is not None}
+        return next((each for each in (Standing.WORKING, Standing.UNKNOWN) if each in found), Standing.BLOCKED)
 
     def begin_body(self) -> None:
         """A strand executes user code now."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from perdure import clock
 from perdure.engine.scope import Frame, current_frame, enter_frame, leave_frame
+from perdure.engine.stillness import Standing
 from perdure.errors import DeadlineExceeded, LeaseLost, PerdureError
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ QUIET_SECONDS: Final = 0.01
 """How often a waiting strand looks whether the others still move."""
 
 STILL_SECONDS: Final = 1.0
-"""A strand that calls nothing for so long is taken to wait too: for a strand that waits, or for something outside."""
+"""A strand of which nothing else is known, and that calls nothing for so long, is taken to wait for another."""
+
+WORKING_SECONDS: Final = 60.0
+"""Agent code that works on its own, outside of any step, for so long is not waited for: a resume begins it anew."""
 
 DRAIN_SECONDS: Final = 30.0
 """How long the end of a run waits for effects still being performed by its other strands."""
@@ -260,7 +264,14 @@ class Quiet:
         if active.performing or active.movements != self._seen:
             self._seen, self._since = active.movements, clock.elapsed_seconds()
             return not active.performing and not active.strands
-        return active.all_wait() or clock.elapsed_seconds() - self._since >= STILL_SECONDS
+        still = clock.elapsed_seconds() - self._since
+        match active.standing():
+            case Standing.BLOCKED:
+                return True
+            case Standing.UNKNOWN:
+                return still >= STILL_SECONDS
+            case Standing.WORKING:
+                return still >= WORKING_SECONDS
 
 
 class Idle:

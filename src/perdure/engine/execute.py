@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure import clock
 from perdure.engine import lifecycle
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.lifecycle import Finished
-from perdure.engine.scope import ROOT, Frame, Scope, adopt_loop, enter_frame, leave_frame
+from perdure.engine.scope import Frame, adopt_loop, enter_frame, leave_frame
 from perdure.errors import PerdureError, RunCancelled, RunHeld, RunRestarted, RunWaits
 from perdure.records import FINISHED, RunState, WaitReason
 
@@ -93,7 +94,8 @@ def execute(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
     """Replay and continue the agent, settle the outcome; for sync agents."""
     if isinstance(active, Finished):
         return active.value
-    token = enter_frame(Frame(active, Scope(ROOT), blocking=True))
+    active.root.worker = threading.get_ident()
+    token = enter_frame(Frame(active, active.root, blocking=True))
     try:
         drive(lifecycle.recovered(active))
         bound = lifecycle.recorded_arguments(active, spec)
@@ -136,7 +138,8 @@ async def execute_async(opened: Session, spec: AgentSpec, active: Active | Finis
     loop = asyncio.get_running_loop()
     adopt_loop(loop)
     task = asyncio.current_task()
-    token = enter_frame(Frame(active, Scope(ROOT)))
+    active.root.worker = task
+    token = enter_frame(Frame(active, active.root))
     try:
         await drive_async(lifecycle.recovered(active))
         bound = lifecycle.recorded_arguments(active, spec)

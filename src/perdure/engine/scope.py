@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
     from perdure.engine.active import Active
+    from perdure.engine.stillness import Worker
     from perdure.records import Passed
 
 ROOT: Final = "main"
@@ -34,15 +35,18 @@ _RESUMABLE_CODE: Final = (
 class Scope:
     """One strand of a run, or an agent called inside one: it counts its calls and what it spawned."""
 
-    __slots__ = ("branches", "calls", "parent", "path", "spawned", "strand")
+    __slots__ = ("branches", "calls", "parent", "path", "spawned", "strand", "worker")
 
-    def __init__(self, path: str, *, strand: Scope | None = None, parent: Scope | None = None) -> None:
+    def __init__(
+        self, path: str, *, strand: Scope | None = None, parent: Scope | None = None, worker: Worker | None = None
+    ) -> None:
         self.path = path
         self.calls = 0
         self.spawned: dict[str, int] = {}
         self.strand = strand or self
         self.parent = parent
         self.branches = 0
+        self.worker = worker
 
     def take_key(self) -> str:
         """The key of the next call in this scope."""
@@ -138,6 +142,8 @@ class Carried:
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         _frame.set(self._frame)
+        if not self._frame.body:
+            self._frame.scope.worker = threading.get_ident()
         value = self._function(*args, **kwargs)
         self._finished = True
         return value
@@ -207,6 +213,7 @@ def adopt_loop(loop: asyncio.AbstractEventLoop) -> None:
         strand = spawn(frame, name_of(coroutine))
         context.run(_frame.set, strand)
         task = make(loop, coroutine, context=context, **options)
+        strand.scope.worker = task
         task.add_done_callback(functools.partial(_end_task, strand), context=contextvars.Context())
         return task
 
