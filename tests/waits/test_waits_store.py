@@ -150,34 +150,6 @@ class TestListDue:
         assert (found.wake_at, found.heard) == (1e10 + 0.123456, 3)
 
 
-class TestListWaiting:
-    def test_the_oldest_is_first_and_the_limit_cuts_the_newest(self, store: Store, other: Store) -> None:
-        for run_id, at in (("b", 200.0), ("c", 300.0), ("a", 100.0)):
-            waiting(store, run_id, reason=WaitReason.HUMAN, at=at)
-        assert [run.run_id for run in other.list_waiting("human")] == ["a", "b", "c"]
-        assert [run.run_id for run in other.list_waiting("human", limit=2)] == ["a", "b"]
-
-    def test_only_runs_that_wait_for_this_reason(self, store: Store) -> None:
-        for reason in WaitReason:
-            waiting(store, reason.value, reason=reason)
-        held_run(store, "running")
-        land(store, ending(held_run(store, "completed")))
-        for reason in WaitReason:
-            assert [run.run_id for run in store.list_waiting(reason)] == [reason.value]
-        assert store.list_waiting("nothing") == []
-
-    def test_a_claimed_run_no_longer_waits(self, store: Store) -> None:
-        waiting(store, reason=WaitReason.HUMAN)
-        claimed(store)
-        assert store.list_waiting("human") == []
-
-    def test_a_damaged_row_is_named(self, place: Place, store: Store) -> None:
-        waiting(store, reason=WaitReason.HUMAN)
-        place.damage_run("run-1", steps=99)
-        with pytest.raises(CheckpointCorrupt):
-            store.list_waiting("human")
-
-
 class TestPostOnce:
     def test_the_first_counts_and_every_other_is_kept_as_refused(self, store: Store, other: Store) -> None:
         created(store)

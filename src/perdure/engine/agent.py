@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from perdure.engine import lifecycle
 from perdure.engine.call import mark_coroutine_function
 from perdure.engine.child import start_child
-from perdure.engine.control import deadline_of, known_agents, written_tags
+from perdure.engine.control import deadline_of, written_tags
 from perdure.engine.excepthook import install as install_excepthook
 from perdure.engine.execute import to_end, to_end_async
 from perdure.engine.handle import Handle
@@ -28,7 +28,7 @@ from perdure.engine.scope import (
     leave_frame,
 )
 from perdure.engine.session import session
-from perdure.engine.signals import checked_signals
+from perdure.engine.signals import checked_signals, declared
 from perdure.engine.signature import Signature, checked_name
 from perdure.engine.wait import WaitSpec
 from perdure.errors import UsageError
@@ -64,7 +64,8 @@ class AgentSpec:
             raise UsageError(
                 f"{self.name}: durability={durability!r}.", hint='durability="power" or durability="process"'
             )
-        known_agents[self.name] = self
+        if self.signals is not None:
+            declared[self.name] = self.signals
 
     @functools.cached_property
     def as_child(self) -> WaitSpec:

@@ -20,7 +20,7 @@ from perdure.engine.wait import Place, Resolution, WaitSpec, agent_frame, waited
 from perdure.errors import DeadlineExceeded, UnstorableValue, UsageError
 from perdure.forms import misfits, schema_of
 from perdure.policy import Duration, seconds_of
-from perdure.records import NULL, Kind, Note, Opened, Question
+from perdure.records import NULL, Kind, Mail, Note, Opened, Question
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _REQUIRED: Final = object()
 _MAX_OPTIONS: Final = 100
+TIMEOUT: Final = "timeout"
+"""Who answers a question whose time is over."""
 _TEXT_CHARACTERS: Final = 1000
 
 
@@ -60,6 +62,7 @@ class Given(Struct, frozen=True, omit_defaults=True):
     by: str = ""
     at: float = 0.0
     is_default: bool = False
+    is_expired: bool = False
 
 
 def ask(
@@ -142,17 +145,14 @@ class ForPerson:
         return Opened(reason="human", shown=prepared.shown(), due_at=due_at, question=question)
 
     def look(self, place: Place) -> Resolution | None:
-        """The answer that came in time; otherwise the default, or the failure, once the time is over."""
-        due_at = place.opened.due_at or float("inf")
-        asked = place.prepared.call.arguments.hex()
+        """The answer that was posted first; the end of the time counts as one."""
         for mail in place.mail:
-            if mail.kind == "answer" and mail.key == place.mail_key and mail.at < due_at:
+            if mail.kind == "answer" and mail.key == place.mail_key:
                 given = msgspec.json.decode(mail.body, type=Given)
-                if given.asked == asked:
-                    stored = msgspec.structs.replace(given, by=mail.by, at=mail.at)
-                    return Resolution(sealed=_sealed(stored), taken=(mail.mail_id,), by=mail.by)
+                if given.asked == place.prepared.call.arguments.hex():
+                    return self._resolution(place, given, mail)
         if place.is_due:
-            return self._overdue(place)
+            return self._expire(place)
         _remind(place)
         return None
 
@@ -168,13 +168,29 @@ class ForPerson:
         hint = f"perdure answer {place.active.row.name} {how}, then start again"
         return place.waiting(f"waits for an answer: {question.text}", hint, due_at=due_at)
 
-    def _overdue(self, place: Place) -> Resolution:
+    def _resolution(self, place: Place, given: Given, mail: Mail) -> Resolution:
+        if given.is_expired:
+            seconds = place.allowed_seconds(self._seconds)
+            late = DeadlineExceeded(f"Nobody answered {self._question.text!r} in {seconds:g} s.")
+            return Resolution(failure=describe_failure(late), taken=(mail.mail_id,), by=mail.by)
+        stored = msgspec.structs.replace(given, by=mail.by, at=mail.at)
+        return Resolution(sealed=msgspec.json.encode(stored), taken=(mail.mail_id,), by=mail.by)
+
+    def _expire(self, place: Place) -> Resolution | None:
+        """Post the end of the time like an answer: whoever posts first counts, and nobody is told otherwise."""
+        active = place.active
+        asked = place.prepared.call.arguments.hex()
         if self._fallback is not None:
-            given = msgspec.structs.replace(self._fallback, by="timeout", at=place.opened.due_at, is_default=True)
-            return Resolution(sealed=_sealed(given), by="timeout")
-        seconds = place.allowed_seconds(self._seconds)
-        late = DeadlineExceeded(f"Nobody answered {self._question.text!r} in {seconds:g} s.")
-        return Resolution(failure=describe_failure(late), by="timeout")
+            given = msgspec.structs.replace(self._fallback, asked=asked, is_default=True)
+        else:
+            given = Given(asked=asked, is_expired=True)
+        body = msgspec.json.encode(given).decode()
+        mail = Mail(0, active.row.run_id, "answer", place.mail_key, body, TIMEOUT, place.opened.due_at)
+        posted = active.read(active.store.post, mail, once=True)
+        if posted.kind == "answer":
+            return self._resolution(place, given, posted)
+        active.ring()  # a person was quicker: the next look finds the answer
+        return None
 
 
 def _remind(place: Place) -> None:
@@ -233,10 +249,6 @@ class _Read(Struct, frozen=True):
     by: str = ""
     at: float = 0.0
     is_default: bool = False
-
-
-def _sealed(given: Given) -> bytes:
-    return msgspec.json.encode(given)
 
 
 def fitting(question: Question, answer: Any) -> Given:

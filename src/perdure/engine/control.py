@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -20,21 +20,15 @@ from perdure.engine.drive import Commit
 from perdure.engine.excepthook import install as install_excepthook
 from perdure.engine.scope import ROOT
 from perdure.engine.session import Session, session
-from perdure.engine.signals import checked_signal
+from perdure.engine.signals import checked_signal, refuse_undeclared
 from perdure.engine.wait import agent_frame, mail_key
 from perdure.errors import AnswerRefused, NotInRun, RunRestarted, UnknownRun, UsageError
 from perdure.policy import Duration, seconds_of
 from perdure.records import FINISHED, Kind, Mail, Note, Opened, Question, Record, Run, RunState, read_body
 from perdure.replay import Journal
 
-if TYPE_CHECKING:
-    from perdure.engine.agent import AgentSpec
-
 _TAG_CHARACTERS: Final = 200
 _MAX_TAGS: Final = 50
-
-known_agents: Final[dict[str, AgentSpec]] = {}
-"""The agents this process has defined, by name."""
 
 
 class OpenQuestion(msgspec.Struct, frozen=True):
@@ -92,13 +86,7 @@ def signal(run: str, name: str, payload: Any = None, *, by: str = "") -> None:
     opened = _open()
     found = _unfinished(opened, run)
     checked_signal(name)
-    spec = known_agents.get(found.agent)
-    if spec is not None and spec.signals is not None and name not in spec.signals:
-        raise UsageError(
-            f"Run {found.name} ({found.agent}) knows no signal {name!r}.",
-            safe="nothing was sent.",
-            hint=f"its signals are {', '.join(spec.signals) or 'none'}",
-        )
+    refuse_undeclared(found, name)
     body = msgspec.json.encode({"payload": msgspec.Raw(codec.seal(payload, what="payload"))}).decode()
     _post(opened, found, "signal", key=name, body=body, by=by)
     opened.deliver_mail()
@@ -133,7 +121,7 @@ def answer(run: str, answer: Any, *, question: str | int | None = None, by: str 
     posted = _post(opened, found, "answer", key=key, body=body, by=by, once=True)
     if posted.kind == "refused":
         raise AnswerRefused(
-            f"The question {asked.question.text!r} of run {found.name} has been answered before.",
+            f"The question {asked.question.text!r} of run {found.name} has been answered before, or has expired.",
             safe="the first answer counts; this one is kept beside it.",
             hint=f"perdure show {found.name}",
         )

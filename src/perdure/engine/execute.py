@@ -44,7 +44,9 @@ def to_end(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
                 raise
             while not is_ready(opened, run_id):
                 clock.sleep(LOOK_SECONDS)
-        active = _reopened(opened, spec, run_id)
+        while (found := _reopened(opened, spec, run_id)) is None:
+            clock.sleep(LOOK_SECONDS)
+        active = found
 
 
 async def to_end_async(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
@@ -60,7 +62,9 @@ async def to_end_async(opened: Session, spec: AgentSpec, active: Active | Finish
                 raise
             while not is_ready(opened, run_id):  # noqa: ASYNC110 - other processes are watched
                 await asyncio.sleep(LOOK_SECONDS)
-        active = _reopened(opened, spec, run_id)
+        while (found := _reopened(opened, spec, run_id)) is None:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(LOOK_SECONDS)
+        active = found
 
 
 def is_ready(opened: Session, run_id: str) -> bool:
@@ -78,16 +82,12 @@ def _has_unheard(opened: Session, run: Run) -> bool:
     return any(mail.mail_id > run.heard and not mail.taken and mail.kind != "refused" for mail in mails)
 
 
-def _reopened(opened: Session, spec: AgentSpec, run_id: str) -> Active | Finished:
-    """Hold the run again; where another process was quicker, wait for what becomes of it there."""
-    while True:
-        run = opened.store.read_run(run_id)
-        if run is None:
-            raise lifecycle.vanished(run_id)
-        try:
-            return lifecycle.open_run(opened, spec, run, quietly=True)
-        except RunHeld:
-            clock.sleep(LOOK_SECONDS)
+def _reopened(opened: Session, spec: AgentSpec, run_id: str) -> Active | Finished | None:
+    """Hold the run again; None where another process was quicker, and what becomes of it there must be awaited."""
+    try:
+        return lifecycle.open_run(opened, spec, lifecycle.known_run(opened.store, run_id), quietly=True)
+    except RunHeld:
+        return None
 
 
 def execute(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:

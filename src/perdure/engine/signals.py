@@ -9,7 +9,7 @@ import msgspec
 from perdure import clock, codec
 from perdure.engine.failure import describe_failure
 from perdure.engine.signature import is_storable_text
-from perdure.engine.wait import Place, Resolution, WaitSpec, waited
+from perdure.engine.wait import Place, Resolution, WaitSpec, agent_frame, waited
 from perdure.errors import DeadlineExceeded, UsageError
 from perdure.policy import Duration, seconds_of
 from perdure.records import Opened
@@ -17,8 +17,12 @@ from perdure.records import Opened
 if TYPE_CHECKING:
     from perdure.engine.active import Waiting
     from perdure.engine.call import Prepared
+    from perdure.records import Run
 
 NAME_CHARACTERS: Final = 200
+
+declared: Final[dict[str, tuple[str, ...]]] = {}
+"""The signals that agents of this process wait for, by the agent's name, where they say so."""
 
 
 def wait_for(name: str, timeout: Duration | None = None) -> Any:
@@ -28,6 +32,9 @@ def wait_for(name: str, timeout: Duration | None = None) -> Any:
     """
     checked_signal(name)
     seconds = None if timeout is None else seconds_of(timeout, what="timeout")
+    active = agent_frame("wait_for").active
+    if active is not None:
+        refuse_undeclared(active.row, name)
     return waited(_WAIT_FOR, ForSignal(name, seconds), name, finish=_payload)
 
 
@@ -49,6 +56,17 @@ def checked_signals(names: object) -> tuple[str, ...]:
             f"signals={codec.describe(names)} are no names.", safe="nothing was defined.", hint='signals=("go", "stop")'
         )
     return tuple(checked_signal(name) for name in names)
+
+
+def refuse_undeclared(run: Run, name: str) -> None:
+    """A signal that its agent does not declare can neither be sent nor waited for."""
+    known = declared.get(run.agent)
+    if known is not None and name not in known:
+        raise UsageError(
+            f"Run {run.name} ({run.agent}) knows no signal {name!r}.",
+            safe="nothing was sent or recorded.",
+            hint=f"its signals are {', '.join(known) or 'none'}",
+        )
 
 
 class ForSignal:

@@ -188,12 +188,6 @@ class MemoryStore:
         due.sort(key=lambda run: run.wake_at)
         return [verified_run(run) for run in due[:limit]]
 
-    def list_waiting(self, reason: str, *, limit: int = 1000) -> list[Run]:
-        with self._open() as shelf:
-            runs = [run for run in shelf.runs.values() if (run.state, run.reason) == (RunState.WAITING, reason)]
-        runs.sort(key=lambda run: run.created_at)
-        return [verified_run(run) for run in runs[:limit]]
-
     def load_journal(self, run_id: str) -> list[Record]:
         with self._open() as shelf:
             return verified(verified_run(self._known(run_id)), map(msgspec.structs.astuple, shelf.journals[run_id]))

@@ -103,9 +103,6 @@ class Store(Protocol):
     def list_due(self, *, now: float, limit: int = 1000) -> list[Run]:
         """Waiting runs whose `wake_at` has come, or that have untaken mail newer than they had heard; soonest first."""
 
-    def list_waiting(self, reason: str, *, limit: int = 1000) -> list[Run]:
-        """Runs that wait for this reason, oldest first, verified."""
-
     def load_journal(self, run_id: str) -> list[Record]:
         """Every record of the run, the chain verified from the first to the head; damage raises `CheckpointCorrupt`.
 

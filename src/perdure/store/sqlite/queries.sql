@@ -108,11 +108,6 @@ WHERE state = 'waiting' AND (
 )
 ORDER BY wake_at, run LIMIT ?
 
--- name: list_waiting
-SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
-FROM runs WHERE state = 'waiting' AND reason = ? ORDER BY created_at, run LIMIT ?
-
 -- name: load_journal
 SELECT seq, kind, key, name, arguments, at, epoch, body, digest FROM records WHERE run = ? ORDER BY seq
 

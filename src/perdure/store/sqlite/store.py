@@ -344,10 +344,6 @@ class SqliteStore:
         """Waiting runs whose time has come, or that have mail they had not heard of."""
         return [verified_run(run_of(row)) for row in self._read("list_due", (now, limit))]
 
-    def list_waiting(self, reason: str, *, limit: int = 1000) -> list[Run]:
-        """Runs that wait for this reason, oldest first."""
-        return [verified_run(run_of(row)) for row in self._read("list_waiting", (reason, limit))]
-
     def load_journal(self, run_id: str) -> list[Record]:
         """Every record of the run, verified."""
         with self._snapshot() as reader:
