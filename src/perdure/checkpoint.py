@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from perdure import clock
 from perdure.engine.ledger import resource_of
-from perdure.engine.lifecycle import CONTINUED, continuation
+from perdure.engine.whereabouts import CONTINUED, continuation
 from perdure.errors import UsageError
 from perdure.records import (
     COMPLETIONS,

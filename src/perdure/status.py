@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
-from perdure.engine.lifecycle import continuation
 from perdure.engine.settle import Letter
 from perdure.engine.wait import mail_key
+from perdure.engine.whereabouts import continuation
 from perdure.errors import CommitsLost, PerdureError, RunPaused
 from perdure.records import FINISHED, Ended, Kind, Note, Opened, Repaired, Run, RunState, WaitReason, read_body
 from perdure.replay import Journal

@@ -13,7 +13,7 @@ import pytest
 
 import perdure
 from perdure import clock
-from perdure.engine import lifecycle
+from perdure.engine import whereabouts
 from perdure.engine.child import child_id
 from perdure.engine.session import session
 from perdure.errors import NotInRun, RunCancelled, RunPaused, RunWaits, UsageError
@@ -114,7 +114,7 @@ def _die_beside_the_restart(monkeypatch: pytest.MonkeyPatch) -> None:
         return created
 
     def append(self: Any, batch: Any, *, power: bool) -> Any:
-        is_end = any(lifecycle.continuation(append.run) for append in batch)
+        is_end = any(whereabouts.continuation(append.run) for append in batch)
         if is_end:
             world.moment("before the end")
         outcomes = append_all(self, batch, power=power)

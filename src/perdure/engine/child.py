@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from perdure.engine import lifecycle
+from perdure.engine import ending, lifecycle, whereabouts
 from perdure.engine.call import Prepared
 from perdure.engine.drive import QUIET_SECONDS, Pause, drive, drive_async
 from perdure.engine.execute import is_ready
@@ -60,11 +60,11 @@ class Child(Handle[T]):
     def cancel(self) -> None:
         """Ask the child to end at its next step; one that nobody holds ends at once."""
         opened = self._wait.session
-        lifecycle.cancel_child(opened.store, self.run_id, by=self._prepared.active.row.name)
+        ending.cancel_child(opened.store, self.run_id, by=self._prepared.active.row.name)
         opened.deliver_mail()
-        run = lifecycle.newest(opened.store, self.run_id)
+        run = whereabouts.newest(opened.store, self.run_id)
         if run is not None:
-            lifecycle.end_if_free(opened, run)
+            ending.end_if_free(opened, run)
 
     def __await__(self) -> Generator[Any, None, T]:
         return drive_async(self._flow()).__await__()
@@ -126,7 +126,7 @@ class ForChild:
     def open(self, prepared: Prepared[WaitSpec]) -> Opened:
         """The child's id; and how it failed before, where this attempts it anew."""
         run = self._newest(prepared.active)
-        failed = lifecycle.failure_of(run) if run is not None else ""
+        failed = whereabouts.failure_of(run) if run is not None else ""
         return Opened(reason="child", shown=prepared.shown(), child=self.run_id, failed=failed)
 
     def look(self, place: Place) -> Resolution | None:
@@ -140,7 +140,7 @@ class ForChild:
         if run.state == RunState.COMPLETED:
             ended = _ending(active, run)
             return Resolution(sealed=active.load_value(ended.value, ended.blob), taken=news, by=run.name)
-        if run.state == RunState.FAILED and lifecycle.failure_of(run) != place.opened.failed:
+        if run.state == RunState.FAILED and whereabouts.failure_of(run) != place.opened.failed:
             return Resolution(failure=_ending(active, run).failure, taken=news, by=run.name)
         if run.state == RunState.CANCELLED:
             gone = StepFailed(f"The child run {run.name} ({self.spec.name}) was cancelled.")
@@ -183,7 +183,7 @@ class ForChild:
         if run is None or run.state in FINISHED or self.session.is_running(run):
             return
         needs_person = run.reason in (WaitReason.PARKED, WaitReason.IN_DOUBT) and not is_ready(self.session, run.run_id)
-        if needs_person or (run.state == RunState.FAILED and lifecycle.failure_of(run) != known):
+        if needs_person or (run.state == RunState.FAILED and whereabouts.failure_of(run) != known):
             return
         parent = self.prepared.active.row.run_id
         task = Task(self.spec, run.run_id, depth=len(self._lineage()), parent=parent, known=known)
@@ -209,7 +209,7 @@ class ForChild:
 
     def _newest(self, active: Active) -> Run | None:
         """The child, or the run that goes on in its place."""
-        return active.read(lifecycle.newest, active.store, self.run_id)
+        return active.read(whereabouts.newest, active.store, self.run_id)
 
 
 def child_id(parent_id: str, key: str) -> str:

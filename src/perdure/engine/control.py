@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from perdure import clock, codec, events
-from perdure.engine import lifecycle
+from perdure.engine import ending, whereabouts
 from perdure.engine.ask import fitting
 from perdure.engine.drive import Commit
 from perdure.engine.excepthook import install as install_excepthook
@@ -64,7 +64,7 @@ def cancel(run: str, *, by: str = "") -> None:
         )
     _post(opened, found, "cancel", by=by)
     opened.deliver_mail()
-    lifecycle.end_if_free(opened, found)
+    ending.end_if_free(opened, found)
 
 
 def pause(run: str, *, by: str = "") -> None:
@@ -228,8 +228,8 @@ def find(opened: Session, run: str) -> Run:
         found = named
     if found is None:
         raise UnknownRun(f"There is no run {run!r} in {opened.store.location}.", hint="perdure show lists the runs")
-    while following := lifecycle.continuation(found):
-        found = lifecycle.known_run(opened.store, following)
+    while following := whereabouts.continuation(found):
+        found = whereabouts.known_run(opened.store, following)
     return found
 
 

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure import clock
-from perdure.engine import lifecycle
+from perdure.engine import ending, lifecycle, whereabouts
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.lifecycle import Finished
 from perdure.engine.scope import Frame, adopt_loop, enter_frame, leave_frame
@@ -85,7 +85,7 @@ def _has_unheard(opened: Session, run: Run) -> bool:
 def _reopened(opened: Session, spec: AgentSpec, run_id: str) -> Active | Finished | None:
     """Hold the run again; None where another process was quicker, and what becomes of it there must be awaited."""
     try:
-        return lifecycle.open_run(opened, spec, lifecycle.known_run(opened.store, run_id), quietly=True)
+        return lifecycle.open_run(opened, spec, whereabouts.known_run(opened.store, run_id), quietly=True)
     except RunHeld:
         return None
 
@@ -104,13 +104,13 @@ def execute(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             opened.stop_below(active.row.run_id)
         leave_frame(token)
-        outcome = drive(lifecycle.settled(active, lifecycle.outcome(active, spec, error)))
+        outcome = drive(ending.settled(active, ending.outcome(active, spec, error)))
         if outcome is error:
             raise
         raise outcome from None
     else:
         leave_frame(token)
-        return drive(lifecycle.settled(active, lifecycle.complete(active, spec, value)))
+        return drive(ending.settled(active, ending.complete(active, spec, value)))
     finally:
         opened.release(active.row.run_id)
         _end_children(opened, active)
@@ -121,7 +121,7 @@ def _end_children(opened: Session, active: Active) -> None:
     is_late = active.stop is not None and active.stop.state is RunState.FAILED
     if is_late or isinstance(active.signal, RunCancelled):
         with contextlib.suppress(PerdureError):  # they were told: whoever looks at them next ends them
-            lifecycle.end_free_children(opened, active)
+            ending.end_free_children(opened, active)
 
 
 def _interrupt(active: Active, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any] | None) -> None:
@@ -152,14 +152,14 @@ async def execute_async(opened: Session, spec: AgentSpec, active: Active | Finis
         if active.was_interrupted and task is not None:
             task.uncancel()
         leave_frame(token)
-        outcome = await drive_async(lifecycle.settled(active, lifecycle.outcome(active, spec, error)))
+        outcome = await drive_async(ending.settled(active, ending.outcome(active, spec, error)))
         if outcome is error:
             raise
         raise outcome from None
     else:
         active.interrupt = None
         leave_frame(token)
-        return await drive_async(lifecycle.settled(active, lifecycle.complete(active, spec, value)))
+        return await drive_async(ending.settled(active, ending.complete(active, spec, value)))
     finally:
         opened.release(active.row.run_id)
         _end_children(opened, active)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from perdure.engine import lifecycle
+from perdure.engine import whereabouts
 from perdure.engine.control import cancel
 from perdure.engine.session import session
 
@@ -28,7 +28,7 @@ class Handle(Generic[T]):
     @property
     def name(self) -> str:
         """The readable name of the run."""
-        return lifecycle.known_run(session().store, self.run_id).name
+        return whereabouts.known_run(session().store, self.run_id).name
 
     def result(self, timeout: float | None = None) -> T:
         """The agent's result, once there is one; raises what the run raised."""
@@ -36,7 +36,7 @@ class Handle(Generic[T]):
 
     def status(self) -> str:
         """The run's state, with its reason where it waits."""
-        return lifecycle.described_state(session().store, self.run_id)
+        return whereabouts.described_state(session().store, self.run_id)
 
     def cancel(self) -> None:
         """Ask the run to end at its next step; a body that does not end within its grace is cut off if it is async."""

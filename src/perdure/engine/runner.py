@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure import clock
-from perdure.engine import lifecycle
+from perdure.engine import lifecycle, whereabouts
 from perdure.engine.execute import LOOK_SECONDS, execute, execute_async
 from perdure.errors import PerdureError, RunHeld, RunPaused, RunRestarted, RunWaits
 from perdure.records import FINISHED, RunState
@@ -165,8 +165,8 @@ class Runner:
         if active is None:
             run = self._session.store.read_run(task.run_id)
             if run is None:
-                raise lifecycle.vanished(task.run_id)
-            if task.known is not None and lifecycle.failure_of(run) not in ("", task.known):
+                raise whereabouts.vanished(task.run_id)
+            if task.known is not None and whereabouts.failure_of(run) not in ("", task.known):
                 return None  # it failed since it was queued, and its parent will decide
             active = lifecycle.open_run(self._session, spec, run, quietly=True)
         if spec.signature.is_async:
@@ -216,7 +216,7 @@ class Runner:
         """Those that are due; now and then also those that somebody else moved or ended."""
         store = self._session.store
         found = store.list_due(now=clock.wall_seconds(), limit=10_000)
-        due = {run.run_id for run in found if not lifecycle.is_paused(store, run)}
+        due = {run.run_id for run in found if not whereabouts.is_paused(store, run)}
         ready = [task for task in waiting if task.run_id in due]
         for task in waiting if thoroughly else ():
             run = store.read_run(task.run_id)

@@ -1,0 +1,66 @@
+"""Where a run went: known runs, those that go on in place of others, and how they stand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from perdure.errors import RunPaused, UnknownRun
+from perdure.records import Run, RunState
+from perdure.store.lease import read_park
+
+if TYPE_CHECKING:
+    from perdure.store.protocol import Store
+
+CONTINUED: Final = "continued"
+"""The code of a run that goes on as another one."""
+
+
+def is_paused(store: Store, run: Run) -> bool:
+    """Whether somebody paused the run, and nobody has let it go on since."""
+    return read_park(run).code == RunPaused.code and not any(
+        mail.kind == "unpause" and mail.mail_id > run.heard for mail in store.read_mail(run.run_id)
+    )
+
+
+def continuation(run: Run) -> str:
+    """The id of the run that goes on in place of this one; empty where none does."""
+    park = read_park(run)
+    return park.message if park.code == CONTINUED else ""
+
+
+def known_run(store: Store, run_id: str) -> Run:
+    """The run that has this id; raises where there is none any more."""
+    run = store.read_run(run_id)
+    if run is None:
+        raise vanished(run_id)
+    return run
+
+
+def vanished(run_id: str) -> UnknownRun:
+    """A run that was there has gone."""
+    return UnknownRun(f"There is no run {run_id!r} any more.", hint="it may have been pruned, or the store replaced")
+
+
+def described_state(store: Store, run_id: str) -> str:
+    """The run's state, with its reason where it waits."""
+    found = newest(store, run_id) or known_run(store, run_id)
+    return f"{found.state} ({found.reason})" if found.reason else found.state
+
+
+def newest(store: Store, run_id: str) -> Run | None:
+    """The run of this id, or the one that goes on in its place."""
+    run = store.read_run(run_id)
+    while run is not None and (following := continuation(run)):
+        run = store.read_run(following)
+    return run
+
+
+def failure_of(run: Run) -> str:
+    """Which failure of the run this is, as each delivery can fail once; empty where it has not failed."""
+    return f"{run.run_id}@{run.epoch}" if run.state == RunState.FAILED else ""
+
+
+def next_id(run_id: str) -> str:
+    """The id of the run that goes on in place of this one."""
+    base, mark, number = run_id.rpartition("~")
+    return f"{base}~{int(number) + 1}" if mark and number.isdecimal() else f"{run_id}~2"
