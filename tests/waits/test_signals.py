@@ -352,7 +352,7 @@ class TestRefusals:
         with pytest.raises(UsageError, match="knows no signal 'og'") as refused:
             perdure.signal("r", "og")
         assert refused.value.hint == "its signals are go, stop"
-        assert refused.value.safe == "nothing was sent."
+        assert refused.value.safe == "nothing was sent or recorded."
         assert mails() == []
         perdure.signal("r", "go", 1)
         assert perdure.run(agent, run_id="r") == 1
