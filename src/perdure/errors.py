@@ -6,6 +6,7 @@ PerdureError                      exit code
 │   ├── UnstorableValue
 │   ├── UnknownRun
 │   ├── AnswerRefused
+│   ├── RunDeaf
 │   └── InvalidSettings
 ├── ResumeError                   5
 │   ├── JournalDiverged
@@ -108,6 +109,12 @@ class AnswerRefused(UsageError):
     """An answer or a signal that its run cannot take: it does not fit, comes second, or comes too late."""
 
     code = "answer_refused"
+
+
+class RunDeaf(UsageError):
+    """The run has finished: it hears no signal, no answer and no cancel any more."""
+
+    code = "run_deaf"
 
 
 class RunWaits(PerdureError):

@@ -192,6 +192,8 @@ class Started(Struct, frozen=True, omit_defaults=True):
     lineage: tuple[Ancestor, ...] = ()
     """The runs that started this one, outermost first."""
     deadline_at: float = 0.0
+    signals: tuple[str, ...] | None = None
+    """The names of the signals it hears, where its agent declares them."""
 
 
 class Delivery(Struct, frozen=True, omit_defaults=True):
@@ -297,7 +299,7 @@ class Opened(Struct, frozen=True, omit_defaults=True):
 class Note(Struct, frozen=True, omit_defaults=True):
     """Body of a note: something worth knowing that no replay depends on."""
 
-    about: Literal["progress", "reminder", "escalation"]
+    about: Literal["progress", "reminder", "escalation", "children"]
     text: str = ""
     done: float = 0.0
     total: float = 0.0

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.errors import AnswerRefused, ApprovalDenied, EffectInDoubt, JournalDiverged, RunHeld, RunWaits, UsageError
+from perdure.errors import (
+    AnswerRefused,
+    ApprovalDenied,
+    EffectInDoubt,
+    JournalDiverged,
+    NotInRun,
+    RunHeld,
+    RunWaits,
+    UsageError,
+)
 from perdure.events import RunEnded
 from perdure.records import Kind
 from tests.crash.nursery import environment
@@ -168,8 +177,10 @@ class TestApproving:
             assert handle.result(PATIENCE_SECONDS) == "paid ada 500"
         assert world.lines == PAID
 
-    def test_outside_a_run_the_effect_is_the_plain_function(self) -> None:
-        assert pay("ada", 1) == "paid ada 1"
+    def test_outside_a_run_nobody_could_approve_it_so_it_is_not_performed(self) -> None:
+        with pytest.raises(NotInRun, match="needs an approval"):
+            pay("ada", 1)
+        assert world.lines == []
 
 
 class TestKills:

@@ -385,6 +385,12 @@ class Active:
             mail for mail in self.store.read_mail(self.row.run_id) if not mail.taken and mail.mail_id not in self.taken
         ]
 
+    def credit(self) -> None:
+        """Take the deliveries back: what this run waits for has moved, so it is not a run that ends its workers."""
+        if self.row.deliveries:
+            ticket, _ = self.submit(Kind.NOTE, None, Note(about="children"), power=False, deliveries=0)
+            self.read(self.writer.wait, ticket)
+
     def take(self, mail_ids: tuple[int, ...]) -> bool:
         """Reserve mail for one strand; whether no other strand was quicker."""
         with self._lock:

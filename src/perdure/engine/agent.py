@@ -28,7 +28,7 @@ from perdure.engine.scope import (
     leave_frame,
 )
 from perdure.engine.session import session
-from perdure.engine.signals import checked_signals, declared
+from perdure.engine.signals import checked_signals
 from perdure.engine.signature import Signature, checked_name
 from perdure.engine.wait import WaitSpec
 from perdure.errors import UsageError
@@ -64,8 +64,6 @@ class AgentSpec:
             raise UsageError(
                 f"{self.name}: durability={durability!r}.", hint='durability="power" or durability="process"'
             )
-        if self.signals is not None:
-            declared[self.name] = self.signals
 
     @functools.cached_property
     def as_child(self) -> WaitSpec:

@@ -68,7 +68,7 @@ class Given(Struct, frozen=True, omit_defaults=True):
 def ask(
     question: str,
     *,
-    options: Sequence[str] = (),
+    options: Sequence[str] | None = None,
     form: Any = None,
     show: Any = None,
     assignee: str = "",
@@ -86,6 +86,11 @@ def ask(
     `default`, or `DeadlineExceeded` is raised where there is none.
     """
     agent_frame("ask")
+    if options is not None and not options:
+        raise UsageError(
+            "options is empty: nobody could choose.", safe="nothing was asked.", hint="leave it out to ask for a text"
+        )
+    options = options or ()
     _refuse_misshapen(question, options, form)
     for word, person in (("assignee", assignee), ("escalate_to", escalate_to)):
         if person != "" and not is_storable_text(person, _TEXT_CHARACTERS):

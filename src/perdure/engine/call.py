@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import inspect
 import os
@@ -14,7 +15,7 @@ from perdure.engine.drive import drive, drive_async
 from perdure.engine.failure import rebuild
 from perdure.engine.scope import current_frame, foreign_process
 from perdure.engine.signature import Signature, checked_name, is_storable_text, shown_call
-from perdure.errors import ApprovalDenied, JournalDiverged, UsageError, saved_steps
+from perdure.errors import ApprovalDenied, JournalDiverged, NotInRun, UsageError, saved_steps
 from perdure.policy import Retry
 from perdure.records import Passed, RunState, WaitReason
 from perdure.replay import Call, CallKind, Diverged, Replayed
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 KEY_CHARACTERS: Final = 1000
+_IMMUTABLE: Final = frozenset({str, int, float, bool, bytes, type(None)})
 _ATTRIBUTE: Final = "__perdure_call__"
 
 
@@ -62,6 +64,10 @@ class Spec:
         if not (key is None or isinstance(key, str) or callable(key)):
             raise UsageError(f"{self.name}: key={key!r}.", hint="a text, or a function of the arguments that gives one")
 
+    def needs_approval(self, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> bool:
+        """Whether a person must be asked before this call is performed."""
+        return False
+
 
 S = TypeVar("S", bound=Spec)
 
@@ -82,6 +88,8 @@ class Prepared(Generic[S]):
         self.spec = spec
         self.frame = frame
         self.active: Active = active
+        if spec.kind == "effect":
+            args, kwargs = pristine(args, kwargs)
         self.args = args
         self.kwargs = kwargs
         self.arguments = spec.signature.bind(args, kwargs)
@@ -159,6 +167,16 @@ class Prepared(Generic[S]):
                 hint="make key= differ from call to call, or leave it out",
             )
         return key
+
+
+def pristine(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments as they are now, whatever others do to them until the effect is performed, or it does itself."""
+    if all(type(value) in _IMMUTABLE for value in (*args, *kwargs.values())):
+        return args, kwargs
+    try:
+        return copy.deepcopy((args, kwargs))
+    except Exception:  # noqa: BLE001 - what cannot be copied cannot be stored either, and is refused as such
+        return args, kwargs
 
 
 def wrapped(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
@@ -241,6 +259,12 @@ def _plain(spec: Spec, frame: Frame | None, args: tuple[Any, ...], kwargs: dict[
             f"The effect {spec.name} was called inside the body of {frame.body}.",
             safe="nothing was performed.",
             hint=f"call {spec.name} from the agent, so that its intent and receipt can be recorded",
+        )
+    if frame is None and spec.kind == "effect" and spec.needs_approval(args, kwargs):
+        raise NotInRun(
+            f"{spec.name} needs an approval, which only a run can wait for.",
+            safe="nothing was performed.",
+            hint=f"call {spec.name} from an agent: @perdure.agent",
         )
     return spec.function(*args, **kwargs)
 

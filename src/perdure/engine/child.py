@@ -145,6 +145,8 @@ class ForChild:
         if run.state == RunState.CANCELLED:
             gone = StepFailed(f"The child run {run.name} ({self.spec.name}) was cancelled.")
             return Resolution(failure=describe_failure(gone), taken=news, by=run.name)
+        if run.state != RunState.WAITING and run.steps and run.deliveries <= 1:
+            active.credit()  # its delivery before this one, or this one, completed a step
         self.move(known=place.opened.failed)
         return None
 

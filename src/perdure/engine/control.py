@@ -6,6 +6,7 @@ it can count. A run that nobody holds is ended right here when it is cancelled.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from perdure.engine.scope import ROOT
 from perdure.engine.session import Session, session
 from perdure.engine.signals import checked_signal, refuse_undeclared
 from perdure.engine.wait import agent_frame, mail_key
-from perdure.errors import AnswerRefused, NotInRun, RunRestarted, UnknownRun, UsageError
+from perdure.errors import AnswerRefused, NotInRun, RunDeaf, RunRestarted, UnknownRun, UsageError
 from perdure.policy import Duration, seconds_of
 from perdure.records import FINISHED, Kind, Mail, Note, Opened, Question, Record, Run, RunState, read_body
 from perdure.replay import Journal
@@ -55,14 +56,7 @@ def _open() -> Session:
 def cancel(run: str, *, by: str = "") -> None:
     """Ask a run to end: at its next step where it is held, at once where nobody holds it. Its children are told."""
     opened = _open()
-    found = find(opened, run)
-    if found.state in FINISHED:
-        raise UsageError(
-            f"Run {found.name} is {found.state} already.",
-            safe="nothing was changed.",
-            hint=f"perdure show {found.name}",
-        )
-    _post(opened, found, "cancel", by=by)
+    found = _tell(opened, run, "cancel", by=by)
     opened.deliver_mail()
     ending.end_if_free(opened, found)
 
@@ -70,25 +64,24 @@ def cancel(run: str, *, by: str = "") -> None:
 def pause(run: str, *, by: str = "") -> None:
     """Ask a run to stop at its next step and to stay so until somebody says `unpause`."""
     opened = _open()
-    found = _unfinished(opened, run)
-    _post(opened, found, "pause", by=by)
+    _tell(opened, run, "pause", by=by)
     opened.deliver_mail()
 
 
 def unpause(run: str, *, by: str = "") -> None:
     """Let a paused run go on: whoever executes it next, or the process that waits for it."""
     opened = _open()
-    _post(opened, _unfinished(opened, run), "unpause", by=by)
+    _tell(opened, run, "unpause", by=by)
 
 
 def signal(run: str, name: str, payload: Any = None, *, by: str = "") -> None:
     """Send a named message to a run: kept until it waits for it, delivered once, in the order of sending."""
     opened = _open()
-    found = _unfinished(opened, run)
     checked_signal(name)
-    refuse_undeclared(found, name)
+    found = _unfinished(opened, run)
+    refuse_undeclared(found, Journal(opened.store.load_journal(found.run_id)).started(), name)
     body = msgspec.json.encode({"payload": msgspec.Raw(codec.seal(payload, what="payload"))}).decode()
-    _post(opened, found, "signal", key=name, body=body, by=by)
+    _tell(opened, run, "signal", key=name, body=body, by=by)
     opened.deliver_mail()
 
 
@@ -198,6 +191,7 @@ def written_tags(tags: Mapping[str, str] | None) -> str:
     fine = (
         isinstance(tags, Mapping)
         and len(tags) <= _MAX_TAGS
+        and not any("=" in str(name) for name in tags)
         and all(
             isinstance(part, str) and part and len(part) <= _TAG_CHARACTERS and part.isprintable()
             for pair in tags.items()
@@ -223,6 +217,10 @@ def deadline_of(deadline: Duration | None) -> float:
 
 def find(opened: Session, run: str) -> Run:
     """A run by its id or its name."""
+    if not isinstance(run, str) or not run:
+        raise UsageError(
+            f"{run!r} is no run.", safe="nothing was changed.", hint="name a run by its id, or as perdure show does"
+        )
     found = opened.store.read_run(run)
     for named in () if found is not None else opened.store.list_runs(name=run, limit=1):
         found = named
@@ -267,11 +265,28 @@ def _refuse(opened: Session, run: Run, key: str, answer: Any, why: str, *, by: s
     raise AnswerRefused(why, safe="the answer is kept, and not used.", hint=f"perdure show {run.name}")
 
 
+def _tell(opened: Session, run: str, kind: Any, *, key: str = "", body: str = "{}", by: str = "") -> Run:
+    """Write to a run, or to the one that goes on in its place: one that finished in this very moment hears nothing."""
+    while True:
+        found = _unfinished(opened, run)
+        with contextlib.suppress(RunDeaf):
+            _post(opened, found, kind, key=key, body=body, by=by, heard=True)
+            return found
+
+
 def _post(
-    opened: Session, run: Run, kind: Any, *, key: str = "", body: str = "{}", by: str = "", once: bool = False
+    opened: Session,
+    run: Run,
+    kind: Any,
+    *,
+    key: str = "",
+    body: str = "{}",
+    by: str = "",
+    once: bool = False,
+    heard: bool = False,
 ) -> Mail:
     mail = Mail(0, run.run_id, kind, key, body, by or _me(), clock.wall_seconds())
-    return opened.store.post(mail, once=once)
+    return opened.store.post(mail, once=once, heard=heard)
 
 
 def _me() -> str:

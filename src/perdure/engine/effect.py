@@ -22,7 +22,7 @@ from msgspec import Raw
 
 from perdure import clock, codec, events
 from perdure.engine.approval import approval
-from perdure.engine.call import Prepared, Spec, approval_key, note_undoable, wrapped
+from perdure.engine.call import Prepared, Spec, approval_key, note_undoable, pristine, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
 from perdure.engine.failure import message_of
 from perdure.engine.scope import Frame
@@ -131,6 +131,10 @@ class EffectSpec(Spec):
                 "retry": self.retry,
             },
         )
+
+    def needs_approval(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a person must be asked before this call is performed."""
+        return bool(self.approve(*args, **kwargs) if callable(self.approve) else self.approve)
 
     def effect_key(self, prepared: Prepared[EffectSpec]) -> str:
         """The key under which the outside knows this effect."""
@@ -368,7 +372,8 @@ def _performance(prepared: Prepared[EffectSpec], spec: EffectSpec, attempt: int)
         effect_key=spec.effect_key(prepared),
         attempt=attempt,
     )
-    return Perform(prepared.active, frame, spec.function, prepared.args, prepared.kwargs, timeout=spec.timeout)
+    args, kwargs = pristine(prepared.args, prepared.kwargs)
+    return Perform(prepared.active, frame, spec.function, args, kwargs, timeout=spec.timeout)
 
 
 def _confirm(

@@ -13,7 +13,7 @@ from perdure.engine.failure import describe_failure, failed_calls, message_of, p
 from perdure.engine.lifecycle import UNDONE, drafted, load
 from perdure.engine.session import Session, heed
 from perdure.engine.undo import undo_flow
-from perdure.engine.whereabouts import CONTINUED, newest, next_id
+from perdure.engine.whereabouts import CONTINUED, hand_on, newest, next_id
 from perdure.errors import (
     LeaseLost,
     RunCancelled,
@@ -24,6 +24,7 @@ from perdure.errors import (
     StoreError,
     UnknownRun,
     UnstorableValue,
+    UsageError,
 )
 from perdure.records import (
     FINISHED,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from perdure.store.protocol import Store
 
 T = TypeVar("T")
-_HANDED_ON = frozenset({"cancel", "pause", "unpause", "signal"})
-"""Mail to a run that goes on as another one is meant for that."""
 
 
 def outcome(active: Active, spec: AgentSpec, error: BaseException) -> Generator[Operation, Any, BaseException]:
@@ -229,22 +228,19 @@ def _restart(active: Active, spec: AgentSpec, signal: RunRestarted) -> Generator
     except (TypeError, UnstorableValue) as error:
         return (yield from fail(active, spec, error))
     signal.next_id = run.run_id
-    active.read(active.store.create_run, run, first)
-    taken = active.read(_hand_on, active, run.run_id)
+    created = active.read(active.store.create_run, run, first)
+    if (created.agent, created.arguments) != (run.agent, run.arguments):
+        taken_id = UsageError(
+            f"Run {row.name} cannot go on as {run.run_id!r}: another call has that id.",
+            safe="nothing was started.",
+            hint="let that run end, and start again",
+        )
+        return (yield from fail(active, spec, taken_id))
+    taken = active.read(hand_on, active.store, row.run_id, run.run_id)
     park = Park(code=CONTINUED, message=run.run_id)
     yield from _end(active, Ended(state=RunState.COMPLETED, continued=run.run_id), park=park, taken=taken)
-    active.read(_hand_on, active, run.run_id)  # what was posted while the end was written
+    active.read(hand_on, active.store, row.run_id, run.run_id)  # what was posted while the end was written
     return signal
-
-
-def _hand_on(active: Active, run_id: str) -> tuple[int, ...]:
-    """Give mail that this run did not take to the one that goes on; given before a crash, it is not given twice."""
-    mails = [mail for mail in active.mail() if mail.kind in _HANDED_ON]
-    known = {(mail.kind, mail.key, mail.body, mail.by, mail.at) for mail in active.store.read_mail(run_id)}
-    for mail in mails:
-        if (mail.kind, mail.key, mail.body, mail.by, mail.at) not in known:
-            active.store.post(Mail(0, run_id, mail.kind, mail.key, mail.body, mail.by, mail.at))
-    return tuple(mail.mail_id for mail in mails)
 
 
 def _taken_over(active: Active) -> RunHeld:

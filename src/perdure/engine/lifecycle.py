@@ -19,8 +19,9 @@ from perdure.engine.ledger import Ledger
 from perdure.engine.names import new_name, new_run_id
 from perdure.engine.session import Session, heed
 from perdure.engine.signature import shown_call
-from perdure.engine.whereabouts import continuation, is_paused, newest, vanished
+from perdure.engine.whereabouts import continuation, hand_on, is_paused, newest, previous_id, vanished
 from perdure.errors import (
+    RunCancelled,
     RunHeld,
     RunPaused,
     UsageError,
@@ -103,6 +104,7 @@ def _entered(session: Session, spec: AgentSpec, request: Request) -> Active | Fi
     elif not request.fresh:
         known = _resumable(session, spec, digest)
     if known is None:
+        _refuse_reserved(request.run_id)
         known, is_new = _create(session, spec, arguments, request)
         if is_new:
             return load(session, known)
@@ -131,6 +133,8 @@ def open_run(
                 raise vanished(continuation(run))
             return open_run(session, spec, last, pardon=pardon, quietly=quietly)
         return Finished(run, recorded_result(session, spec, run))
+    if run.state == RunState.CANCELLED and quietly:
+        raise RunCancelled(f"Run {run.name} was cancelled.")
     if run.state == RunState.CANCELLED:
         raise UsageError(
             f"Run {run.name} was cancelled.",
@@ -149,6 +153,8 @@ def _refuse_paused(session: Session, run: Run) -> None:
 def load(session: Session, run: Run, *, quietly: bool = False) -> Active:
     """The held run with its journal, verified; from here on its lease is kept alive."""
     try:
+        if earlier := previous_id(run.run_id):
+            hand_on(session.store, earlier, run.run_id)
         records = session.store.load_journal(run.run_id)
         journal = Journal(records, suspects=run.suspects)
         active = Active(session.store, session.writer, run, journal, before="" if quietly else _before(records))
@@ -201,12 +207,23 @@ def _before(records: list[Record]) -> str:
 def _checked_id(run_id: str) -> str:
     if not isinstance(run_id, str):
         raise UsageError(f"run_id {codec.describe(run_id)} is not a text.", hint='run_id="a-name-of-yours"')
-    if not run_id or len(run_id) > _RUN_ID_CHARACTERS or not run_id.isprintable() or run_id != run_id.strip():
+    is_usable = run_id.isprintable() and run_id == run_id.strip() and not run_id.startswith("-")
+    if not 0 < len(run_id) <= _RUN_ID_CHARACTERS or not is_usable:
         raise UsageError(
             f"run_id {run_id[:50]!r} is not usable.",
-            hint=f"1 to {_RUN_ID_CHARACTERS} printable characters, without spaces around it",
+            hint=f"1 to {_RUN_ID_CHARACTERS} printable characters, without spaces around it or a dash before it",
         )
     return run_id
+
+
+def _refuse_reserved(run_id: str | None) -> None:
+    """An id that ends like those of runs that go on in place of others is not given to a new one."""
+    if run_id is not None and previous_id(run_id):
+        raise UsageError(
+            f"run_id {run_id!r} ends like the id of a run that goes on for another.",
+            safe="nothing was started.",
+            hint="choose an id that does not end in ~ and a number",
+        )
 
 
 def _refuse_other_request(run: Run, spec: AgentSpec, digest: bytes, arguments: dict[str, Any], *, fresh: bool) -> None:
@@ -297,6 +314,7 @@ def drafted(
         python=platform.python_version(),
         perdure=VERSION,
         lineage=lineage,
+        signals=spec.signals,
         deadline_at=now + limit if limit else 0.0,
     )
     first = Record(0, Kind.STARTED, "", spec.name, digest, now, 0, write_body(body))

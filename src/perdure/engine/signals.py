@@ -10,6 +10,7 @@ from perdure import clock, codec
 from perdure.engine.failure import describe_failure
 from perdure.engine.signature import is_storable_text
 from perdure.engine.wait import Place, Resolution, WaitSpec, agent_frame, waited
+from perdure.engine.whereabouts import previous_id
 from perdure.errors import DeadlineExceeded, UsageError
 from perdure.policy import Duration, seconds_of
 from perdure.records import Opened
@@ -17,12 +18,9 @@ from perdure.records import Opened
 if TYPE_CHECKING:
     from perdure.engine.active import Waiting
     from perdure.engine.call import Prepared
-    from perdure.records import Run
+    from perdure.records import Run, Started
 
 NAME_CHARACTERS: Final = 200
-
-declared: Final[dict[str, tuple[str, ...]]] = {}
-"""The signals that agents of this process wait for, by the agent's name, where they say so."""
 
 
 def wait_for(name: str, timeout: Duration | None = None) -> Any:
@@ -34,7 +32,7 @@ def wait_for(name: str, timeout: Duration | None = None) -> Any:
     seconds = None if timeout is None else seconds_of(timeout, what="timeout")
     active = agent_frame("wait_for").active
     if active is not None:
-        refuse_undeclared(active.row, name)
+        refuse_undeclared(active.row, active.journal.started(), name)
     return waited(_WAIT_FOR, ForSignal(name, seconds), name, finish=_payload)
 
 
@@ -58,9 +56,9 @@ def checked_signals(names: object) -> tuple[str, ...]:
     return tuple(checked_signal(name) for name in names)
 
 
-def refuse_undeclared(run: Run, name: str) -> None:
+def refuse_undeclared(run: Run, started: Started, name: str) -> None:
     """A signal that its agent does not declare can neither be sent nor waited for."""
-    known = declared.get(run.agent)
+    known = started.signals
     if known is not None and name not in known:
         raise UsageError(
             f"Run {run.name} ({run.agent}) knows no signal {name!r}.",
@@ -84,7 +82,8 @@ class ForSignal:
     def look(self, place: Place) -> Resolution | None:
         """The oldest signal of this name that came in time."""
         due_at = place.opened.due_at or float("inf")
-        for mail in place.mail:
+        is_heir = bool(previous_id(place.active.row.run_id))  # it was handed older mail after newer had come
+        for mail in sorted(place.mail, key=lambda mail: mail.at) if is_heir else place.mail:
             if mail.kind == "signal" and mail.key == self._name and mail.at < due_at:
                 return Resolution(sealed=_body(mail.body), taken=(mail.mail_id,), by=mail.by)
         if not place.is_due:

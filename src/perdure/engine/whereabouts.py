@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from perdure.errors import RunPaused, UnknownRun
-from perdure.records import Run, RunState
+from perdure.records import Mail, Run, RunState
 from perdure.store.lease import read_park
 
 if TYPE_CHECKING:
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 CONTINUED: Final = "continued"
 """The code of a run that goes on as another one."""
+
+_HANDED_ON: Final = frozenset({"cancel", "pause", "unpause", "signal"})
+"""Mail to a run that goes on as another one is meant for that."""
+
+_SECOND: Final = 2
 
 
 def is_paused(store: Store, run: Run) -> bool:
@@ -64,3 +69,25 @@ def next_id(run_id: str) -> str:
     """The id of the run that goes on in place of this one."""
     base, mark, number = run_id.rpartition("~")
     return f"{base}~{int(number) + 1}" if mark and number.isdecimal() else f"{run_id}~2"
+
+
+def previous_id(run_id: str) -> str:
+    """The id of the run in whose place this one goes on; empty where there is none."""
+    base, mark, number = run_id.rpartition("~")
+    if not mark or not number.isdecimal() or int(number) < _SECOND:
+        return ""
+    return base if int(number) == _SECOND else f"{base}~{int(number) - 1}"
+
+
+def hand_on(store: Store, run_id: str, following: str) -> tuple[int, ...]:
+    """Give mail that a run did not take to the one that goes on in its place; given before, it is not given twice."""
+    mails = [mail for mail in store.read_mail(run_id) if mail.kind in _HANDED_ON and not mail.taken]
+    known = {_said(mail) for mail in store.read_mail(following)} if mails else set()
+    for mail in mails:
+        if _said(mail) not in known:
+            store.post(Mail(0, following, mail.kind, mail.key, mail.body, mail.by, mail.at))
+    return tuple(mail.mail_id for mail in mails)
+
+
+def _said(mail: Mail) -> tuple[object, ...]:
+    return mail.kind, mail.key, mail.body, mail.by, mail.at

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
-from perdure.errors import CheckpointCorrupt, CommitsLost, FormatTooNew, PerdureError, UnknownRun
+from perdure.errors import CheckpointCorrupt, CommitsLost, FormatTooNew, PerdureError, RunDeaf, UnknownRun
 from perdure.records import (
     BODY_OF,
     COMPLETIONS,
@@ -268,6 +268,11 @@ def irreparable(name: str, prefix: Prefix) -> CheckpointCorrupt:
         safe="what is left of it is kept.",
         hint="start over: perdure.run(…, fresh=True)",
     )
+
+
+def deaf(run_id: str) -> RunDeaf:
+    """The answer where a run has finished, and hears nothing any more."""
+    return RunDeaf(f"Run {run_id!r} has finished.", safe="nothing was sent.", hint="perdure show tells how it ended")
 
 
 def unknown_run(run_id: str, location: str) -> UnknownRun:

@@ -11,11 +11,12 @@ import msgspec
 
 from perdure import clock
 from perdure.errors import LeaseLost, PerdureError, StoreUnavailable
-from perdure.records import Append, Loss, Mail, Record, Run, RunState, Worker, mail_digest
+from perdure.records import FINISHED, Append, Loss, Mail, Record, Run, RunState, Worker, mail_digest
 from perdure.settings import Settings
 from perdure.store import blobs as large
 from perdure.store.chain import (
     Prefix,
+    deaf,
     finding_of,
     irreparable,
     is_whole,
@@ -196,10 +197,11 @@ class MemoryStore:
         with self._open() as shelf:
             return large.unpack(digest, shelf.blobs.get(digest))
 
-    def post(self, mail: Mail, *, once: bool = False) -> Mail:
+    def post(self, mail: Mail, *, once: bool = False, heard: bool = False) -> Mail:
         self.join()
         with self._open() as shelf:
-            self._known(mail.run_id)
+            if self._known(mail.run_id).state in FINISHED and heard:
+                raise deaf(mail.run_id)
             same = [other for other in shelf.mail.values() if (other.run_id, other.key) == (mail.run_id, mail.key)]
             is_second = once and any(other.kind == mail.kind for other in same)
             kind = "refused" if is_second else mail.kind

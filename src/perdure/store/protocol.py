@@ -112,10 +112,11 @@ class Store(Protocol):
     def load_blob(self, digest: bytes) -> bytes:
         """A large value, verified against its address."""
 
-    def post(self, mail: Mail, *, once: bool = False) -> Mail:
+    def post(self, mail: Mail, *, once: bool = False, heard: bool = False) -> Mail:
         """Put mail into the mailbox of a known run; it is committed, untaken, when this returns.
 
         With `once`, only the first mail of a kind and key counts: a second one is kept as `refused`, and returned so.
+        With `heard`, a run that has finished is not written to (`RunDeaf`): nobody would ever read it.
         """
 
     def read_mail(self, run_id: str) -> list[Mail]:

@@ -68,6 +68,9 @@ SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, 
        deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
 FROM runs WHERE run_id = ?
 
+-- name: read_state
+SELECT state FROM runs WHERE run_id = ?
+
 -- name: find_run
 SELECT run FROM runs WHERE run_id = ?
 

@@ -16,10 +16,10 @@ import msgspec
 
 from perdure import clock
 from perdure.errors import CheckpointCorrupt, CommitsLost, InternalError, LeaseLost, PerdureError, StoreUnavailable
-from perdure.records import Append, Loss, Mail, Record, Run, Worker, mail_digest
+from perdure.records import FINISHED, Append, Loss, Mail, Record, Run, Worker, mail_digest
 from perdure.settings import Settings
 from perdure.store import blobs
-from perdure.store.chain import taken_mail, unknown_run, verified, verified_mail, verified_run
+from perdure.store.chain import deaf, taken_mail, unknown_run, verified, verified_mail, verified_run
 from perdure.store.lease import Presence, claim, held, refuse_other_worker
 from perdure.store.protocol import Finding, Outcome, Terms
 from perdure.store.sqlite.check import findings, hidden_damage
@@ -358,12 +358,15 @@ class SqliteStore:
         rows = self._read("load_blob", (digest,))
         return blobs.unpack(digest, rows[0][0] if rows else None)
 
-    def post(self, mail: Mail, *, once: bool = False) -> Mail:
+    def post(self, mail: Mail, *, once: bool = False, heard: bool = False) -> Mail:
         """Put mail into a run's mailbox; with `once`, a second one of its kind and key is kept as refused."""
         self.join()
         with self._transaction() as connection:
-            if not fetch(connection, "find_run", (mail.run_id,)):
+            states = fetch(connection, "read_state", (mail.run_id,))
+            if not states:
                 raise unknown_run(mail.run_id, self.location)
+            if heard and states[0][0] in FINISHED:
+                raise deaf(mail.run_id)
             is_second = once and fetch(connection, "find_mail", (mail.run_id, mail.kind, mail.key))
             fresh = msgspec.structs.replace(mail, kind="refused" if is_second else mail.kind, taken=0)
             digest = mail_digest(fresh)
