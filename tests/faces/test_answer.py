@@ -87,6 +87,7 @@ def test_first_answer_counts_and_a_second_is_refused(asking: Any) -> None:
     assert second.code == 2, second
     assert "has been answered before" in second.err
     assert "the first answer counts" in second.err
+    assert "an answer by Bob came second or too late, and was not used" in asking.perdure("show", name).out
     assert asking.python("work.py", "choose").out == "result: sent to ada\n"
 
 

@@ -209,6 +209,10 @@ def _tell(store: Store, run: Run, *, as_json: bool) -> None:
             _tell_moment(moment, began=run.created_at)
     if run.state not in FINISHED:
         _tell_questions(store, run, journal)
+    for mail in store.read_mail(run.run_id):
+        if mail.kind == "refused":
+            at = _offset(mail.at - run.created_at)
+            say(dim(f"     {at:>7}  · an answer by {legible(mail.by)} came second or too late, and was not used"))
     _tell_end(store, status, records[-1])
 
 
