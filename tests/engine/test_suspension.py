@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import perdure
+from perdure.engine.drive import WORKING_SECONDS
 from perdure.engine.session import session
 from perdure.errors import EffectInDoubt, RunSuspended, RunWaits
 from tests.engine.journals import calls_of, records_of, state_of
@@ -382,3 +383,18 @@ def test_branches_in_a_pool_that_is_too_small_for_them_wait_all_the_same() -> No
 
     with pytest.raises(RunWaits, match=r"Send [01]\?"):
         perdure.run(agent, run_id="r")
+
+
+def test_an_agent_that_blocks_its_loop_for_a_pool_waits_with_it() -> None:
+    def asks(number: int) -> str:
+        return perdure.ask(f"Send {number}?", options=["yes"]).choice
+
+    @perdure.agent
+    async def agent() -> list[str]:
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(asks, range(2)))
+
+    started = time.monotonic()
+    with pytest.raises(RunWaits):
+        perdure.run(agent, run_id="r")
+    assert time.monotonic() - started < WORKING_SECONDS  # it was seen to wait, not given up on

@@ -50,13 +50,22 @@ def _task_standing(task: asyncio.Task[Any]) -> Standing:
     if task.done() or isinstance(awaited, (asyncio.Task, asyncio.tasks._GatheringFuture)):  # type: ignore[attr-defined]  # noqa: SLF001
         return Standing.BLOCKED
     if awaited is None:
-        return Standing.WORKING
+        return _running_standing(task)
     code = _innermost(task)
     if code is None:
         return Standing.UNKNOWN
     if code.co_filename in _LOOP_WAITS:
         return Standing.WORKING if code.co_name in _NOT_WAITS else Standing.BLOCKED
     return Standing.WORKING if code.co_filename.startswith(str(_ASYNCIO)) else Standing.UNKNOWN
+
+
+def _running_standing(task: asyncio.Task[Any]) -> Standing:
+    """A task that awaits nothing runs, or will in a moment; it may run into a wait that holds its whole loop up."""
+    loop = task.get_loop()
+    thread = getattr(loop, "_thread_id", None)
+    if thread is None or asyncio.current_task(loop) is not task:
+        return Standing.WORKING
+    return _thread_standing(thread)
 
 
 def _innermost(task: asyncio.Task[Any]) -> CodeType | None:
