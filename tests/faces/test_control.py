@@ -47,7 +47,7 @@ def test_run_nobody_holds_is_cancelled_at_once(asking: Any) -> None:
     assert asking.runs()[0]["state"] == "cancelled"
     again = asking.perdure("cancel", name)
     assert again.code == 2, again
-    assert f"Run {name} is cancelled already." in again.err
+    assert f"Run {name} is cancelled: it hears nothing any more." in again.err
 
 
 def test_children_end_with_their_parent(asking: Any) -> None:

@@ -20,7 +20,7 @@ from perdure.store.sqlite import SqliteStore, connect
 from tests.store.journals import held_run, land, large_step, new_run, step
 
 _ROOT = Path(__file__).parents[2]
-_TRACE = ["strace", "-f", "-qq", "-e", "trace=fsync,fdatasync"]
+_TRACE = ["strace", "-f", "-y", "-qq", "-e", "trace=fsync,fdatasync"]
 
 
 @functools.cache
@@ -32,7 +32,7 @@ def why_not_traceable() -> str:
 
 
 def syncs(path: Path, verb: str, count: int) -> int:
-    """How often a process that commits this many times asks the device to keep what it wrote."""
+    """How often a process that commits this many times asks the device to keep what it wrote to the log."""
     report = path.with_suffix(".trace")
     completed = subprocess.run(
         [*_TRACE, "-o", str(report), sys.executable, "-m", "tests.store.child", str(path)],
@@ -44,7 +44,7 @@ def syncs(path: Path, verb: str, count: int) -> int:
         check=True,
     )
     assert completed.stdout.splitlines()[-1] == str(count + 2)
-    return sum("sync(" in line for line in report.read_text().splitlines())
+    return sum("sync(" in line and "-wal>" in line for line in report.read_text().splitlines())
 
 
 @pytest.fixture

@@ -466,7 +466,7 @@ class TestEditedQuestions:
             {"options": ["discard", "send"]},
             {"options": ["send", "discard", "later"]},
             {"show": "another draft"},
-            {"options": (), "form": {"type": "string"}},
+            {"options": None, "form": {"type": "string"}},
         ],
         ids=["text", "order of options", "options", "show", "form"],
     )
