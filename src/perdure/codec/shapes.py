@@ -5,7 +5,6 @@ Knowing a class is never learned from stored data: it is asked of the value at h
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
@@ -37,7 +36,7 @@ def _find_shape(kind: type) -> Shape | None:
     if issubclass(kind, tuple):
         names = getattr(kind, "_fields", None)
         return Shape("array", names, names, names) if names is not None else None
-    if dataclasses.is_dataclass(kind):
+    if hasattr(kind, "__dataclass_fields__"):
         return _dataclass_shape(kind)
     if hasattr(kind, "__attrs_attrs__"):
         return _attrs_shape(kind)
@@ -71,6 +70,8 @@ def _struct_shape(kind: type[msgspec.Struct]) -> Shape:
 
 
 def _dataclass_shape(kind: Any) -> Shape:
+    import dataclasses  # slow to import, and whoever has a dataclass has paid for it
+
     fields = dataclasses.fields(kind)
     names = tuple(field.name for field in fields)
     return Shape("object", names, names, tuple(field.name if field.init else None for field in fields))
