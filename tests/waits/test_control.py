@@ -14,7 +14,7 @@ import perdure
 from perdure.engine.child import child_id
 from perdure.engine.session import session
 from perdure.errors import NotInRun, RunCancelled, RunPaused, RunWaits, UnknownRun, UsageError
-from perdure.events import Observable, Progressed
+from perdure.events import Observable, Progressed, RunEnded
 from perdure.records import Kind
 from perdure.store.lease import read_park
 from tests.engine.journals import bodies_of, records_of, run_of, runs, state_of
@@ -667,3 +667,34 @@ def test_a_cancelled_run_notes_no_progress() -> None:
     with pytest.raises(RunCancelled):
         perdure.run(agent, run_id="r")
     assert bodies_of("r", Kind.NOTE) == []
+
+
+def test_a_sync_body_that_hangs_does_not_keep_a_cancelled_run_from_ending() -> None:
+    perdure.configure(cancel_grace_seconds=0.05)
+    began, release = threading.Event(), threading.Event()
+
+    @perdure.step
+    def hang() -> str:
+        began.set()
+        release.wait(60)
+        return "too late"
+
+    @perdure.agent
+    def agent() -> str:
+        hang()
+        world.note("after")
+        return "never"
+
+    ended = threading.Event()
+    unsubscribe = perdure.subscribe(lambda _: ended.set(), RunEnded)
+    handle = perdure.start(agent, run_id="r")
+    assert began.wait(60)
+    perdure.cancel("r")
+    assert ended.wait(60)
+    unsubscribe()
+    assert handle.status() == "cancelled"
+    release.set()
+    with pytest.raises(RunCancelled):
+        handle.result(60)
+    assert world.lines == []
+    assert records_of("r", Kind.STEP) == []

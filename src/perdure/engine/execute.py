@@ -13,7 +13,7 @@ from perdure.engine import ending, lifecycle, whereabouts
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.lifecycle import Finished
 from perdure.engine.scope import Frame, adopt_loop, enter_frame, leave_frame
-from perdure.errors import PerdureError, RunCancelled, RunHeld, RunRestarted, RunWaits
+from perdure.errors import PerdureError, RunCancelled, RunHeld, RunRestarted, RunWaits, Signal
 from perdure.records import FINISHED, RunState, WaitReason
 
 if TYPE_CHECKING:
@@ -99,16 +99,19 @@ def execute(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
     try:
         drive(lifecycle.recovered(active))
         bound = lifecycle.recorded_arguments(active, spec)
+        active.interrupt = functools.partial(_cut_off, active)
         value = spec.function(*bound.args, **bound.kwargs)
     except BaseException as error:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             opened.stop_below(active.row.run_id)
+        active.interrupt = None
         leave_frame(token)
         outcome = drive(ending.settled(active, ending.outcome(active, spec, error)))
         if outcome is error:
             raise
         raise outcome from None
     else:
+        active.interrupt = None
         leave_frame(token)
         return drive(ending.settled(active, ending.complete(active, spec, value)))
     finally:
@@ -122,6 +125,14 @@ def _end_children(opened: Session, active: Active) -> None:
     if is_late or isinstance(active.signal, RunCancelled):
         with contextlib.suppress(PerdureError):  # they were told: whoever looks at them next ends them
             ending.end_free_children(opened, active)
+
+
+def _cut_off(active: Active) -> None:
+    """End a cancelled run whose sync body does not return: what that still does is neither recorded nor followed."""
+    if isinstance(active.signal, RunCancelled) and not active.was_interrupted:
+        active.was_interrupted = True
+        with contextlib.suppress(PerdureError, Signal):  # it ended by itself, or the store says so at its next write
+            drive(ending.end_cancelled(active))
 
 
 def _interrupt(active: Active, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any] | None) -> None:
