@@ -16,9 +16,9 @@ from perdure.cli.options import looking, run_argument, store_option, writing
 from perdure.cli.progress import Progress, kind_only
 from perdure.cli.runs import find_run, unfinished
 from perdure.cli.screen import bold, dim, good, joined, say, spread, tell
-from perdure.cli.settle import _user
 from perdure.cli.status import Status, numbers_of, resume_command, status_of
 from perdure.engine import agent as engine
+from perdure.engine.control import who
 from perdure.engine.recovery import acceptance
 from perdure.errors import PerdureError, StepFailed, UsageError
 from perdure.records import FINISHED, Ended, Kind, Record, Run, RunState, read_body
@@ -84,7 +84,7 @@ def _choose(store: Store, wanted: str | None) -> Stopped | None:
 
 def _accept(stopped: Stopped) -> None:
     """Tell the run that a person has seen how its resources differ; it is committed when this returns."""
-    mail = acceptance(stopped.run, by=_user())
+    mail = acceptance(stopped.run, by=who())
     with writing() as store:
         store.post(mail)
     say(f"{bold(stopped.run.name)}  accepted by {mail.by}: what differs now is taken as it is")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-
 import click
 import msgspec
 from msgspec import Raw
@@ -14,6 +11,7 @@ from perdure.cli.options import json_value, looking, run_argument, store_option,
 from perdure.cli.runs import find_run
 from perdure.cli.screen import bold, dim, say
 from perdure.cli.status import Open, open_effects, resume_command, settle_command, status_of
+from perdure.engine.control import who
 from perdure.engine.settle import Letter
 from perdure.errors import UsageError
 from perdure.records import NULL, Mail, Run, RunState
@@ -96,7 +94,7 @@ def _chosen(run: Run, effects: list[Open], step: str) -> Open:
 
 def _post(run: Run, effect: Open, letter: Letter) -> None:
     body = msgspec.json.encode(letter).decode()
-    mail = Mail(0, run.run_id, "verdict", effect.key, body, _user(), clock.wall_seconds())
+    mail = Mail(0, run.run_id, "verdict", effect.key, body, legible(who()), clock.wall_seconds())
     with writing() as store:
         store.post(mail)
     outcome = {"happened": "it happened", "did_not_happen": "it did not happen", "fail": "the run fails there"}
@@ -116,11 +114,3 @@ def _show_next(run: Run, settled: Open, effects: list[Open]) -> None:
         say(f"  {status.cause}: it takes this up when it reaches the step")
     else:
         say(f"  {dim('next:')} {resume_command(run)}")
-
-
-def _user() -> str:
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        name = str(os.getuid())
-    return legible(f"{name}@{clock.host_name()}")

@@ -285,11 +285,11 @@ def _post(
     once: bool = False,
     heard: bool = False,
 ) -> Mail:
-    mail = Mail(0, run.run_id, kind, key, body, by or _me(), clock.wall_seconds())
+    mail = Mail(0, run.run_id, kind, key, body, by or who(), clock.wall_seconds())
     return opened.store.post(mail, once=once, heard=heard)
 
 
-def _me() -> str:
+def who() -> str:
     """Who speaks, as far as the system knows."""
     try:
         return f"{getpass.getuser()}@{clock.host_name()}"
