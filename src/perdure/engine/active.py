@@ -320,16 +320,12 @@ class Active:
         """Agent code starts a task or a thread."""
         with self._lock:
             self.strands.add(scope)
-            if scope.parent is not None:
-                scope.parent.branches += 1
 
     def end_strand(self, scope: Scope) -> None:
         """That task or thread is over."""
         with self._lock:
             self.strands.discard(scope)
             self.movements += 1
-            if scope.parent is not None:
-                scope.parent.branches -= 1
 
     def leave(self, scope: Scope) -> None:
         """A scope is over: calls recorded there that it did not make are calls the code does not make any more."""

@@ -35,7 +35,7 @@ _RESUMABLE_CODE: Final = (
 class Scope:
     """One strand of a run, or an agent called inside one: it counts its calls and what it spawned."""
 
-    __slots__ = ("branches", "calls", "parent", "path", "spawned", "strand", "worker")
+    __slots__ = ("calls", "parent", "path", "spawned", "strand", "worker")
 
     def __init__(
         self, path: str, *, strand: Scope | None = None, parent: Scope | None = None, worker: Worker | None = None
@@ -45,7 +45,6 @@ class Scope:
         self.spawned: dict[str, int] = {}
         self.strand = strand or self
         self.parent = parent
-        self.branches = 0
         self.worker = worker
 
     def take_key(self) -> str:

@@ -10,7 +10,7 @@ run needs no memory and no process:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -18,7 +18,6 @@ from perdure import clock, events
 from perdure.engine.active import Waiting
 from perdure.engine.call import Prepared, Spec
 from perdure.engine.drive import Commit, Idle, Operation, drive, drive_async
-from perdure.engine.failure import rebuild
 from perdure.engine.scope import current_frame
 from perdure.errors import NotInRun, UsageError
 from perdure.policy import ONCE
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
     from perdure.engine.active import Active
     from perdure.engine.scope import Frame
-
-NEXT: Final = "start again once it has come"
 
 
 class Resolution(Struct, frozen=True):
@@ -197,11 +194,6 @@ def _answer(prepared: Prepared[WaitSpec], resolution: Resolution) -> Generator[O
     yield Commit(active, ticket)
     active.publish_step(prepared.call, kind="wait", seconds=0.0, attempt=1, failed=resolution.failure is not None)
     return done
-
-
-def raise_failure(prepared: Prepared[WaitSpec], failure: Failure, function: Callable[..., Any]) -> BaseException:
-    """The exception that a wait which failed raises, now and at every replay."""
-    return prepared.failed(rebuild(failure, function, name=prepared.spec.name))
 
 
 def _publish(active: Active, waiting: Waiting) -> None:
