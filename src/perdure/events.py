@@ -45,6 +45,8 @@ class RunResumed(Event, frozen=True):
     saved_seconds: float
     delivery: int
     before: str
+    saved_tokens: int = 0
+    saved_dollars: float = 0.0
 
 
 class RunPassedOver(Event, frozen=True):

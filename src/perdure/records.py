@@ -111,6 +111,9 @@ class Run(Struct, frozen=True, gc=False):
     heard: int = 0
     """The newest mail a waiting run knew of; anything newer wakes it."""
     tags: str = ""
+    tokens: int = 0
+    dollars: float = 0.0
+    """What its steps say they took."""
     head: bytes = NO_DIGEST
     digest: bytes = NO_DIGEST
 
@@ -251,6 +254,18 @@ class Listing(Struct, frozen=True):
     entries: tuple[Listed, ...] = ()
 
 
+class Cost(Struct, frozen=True, omit_defaults=True):
+    """What a call took, where its body says so."""
+
+    tokens: int = 0
+    dollars: float = 0.0
+
+
+def added(one: Cost, other: Cost) -> Cost:
+    """What two calls took together."""
+    return Cost(one.tokens + other.tokens, one.dollars + other.dollars)
+
+
 class Done(Struct, frozen=True, omit_defaults=True):
     """Body of a completed step or of an effect's receipt: a value, or the failure raised to the agent."""
 
@@ -265,6 +280,7 @@ class Done(Struct, frozen=True, omit_defaults=True):
     resources: tuple[Tracked, ...] = ()
     artifacts: tuple[Kept, ...] = ()
     by: str = ""
+    cost: Cost | None = None
 
 
 class Question(Struct, frozen=True, omit_defaults=True):
@@ -319,6 +335,7 @@ class Batch(Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     resources: tuple[Tracked, ...] = ()
     artifacts: tuple[Kept, ...] = ()
+    cost: Cost | None = None
 
 
 class Lot(Struct, frozen=True, omit_defaults=True):
@@ -338,6 +355,7 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
     next_at: float
     seconds: float = 0.0
     shown: str = ""
+    cost: Cost | None = None
 
 
 class Intended(Struct, frozen=True, omit_defaults=True):
@@ -501,6 +519,8 @@ def run_digest(run: Run) -> bytes:
     )
     if (run.wake_at, run.heard, run.tags) != (0.0, 0, ""):
         fields = (*fields, run.wake_at, run.heard, run.tags)
+    if (run.tokens, run.dollars) != (0, 0.0):
+        fields = (*fields, run.tokens, run.dollars)
     return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
 
 

@@ -61,7 +61,8 @@ def test_every_command_explains_itself(place: Any, command: str) -> None:
 def test_wrong_usage_ends_with_2(place: Any, arguments: list[str]) -> None:
     result = place.perdure(*arguments)
     assert result.code == 2, result
-    assert "Error: " in result.err
+    assert result.err.startswith("perdure: ")
+    assert "   safe: nothing was changed.\n     do: " in result.err
     assert "Traceback" not in result.err
 
 

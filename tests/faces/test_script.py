@@ -21,7 +21,7 @@ def test_resume_is_one_line(agent: Any) -> None:
     agent.python("work.py", "3", KILL="1")
     result = agent.python("work.py", "3")
     expected = (
-        r"perdure: resumed \S+ at step 3: 2 steps not repeated, 0.0 s saved \(its process died \(pid \d+ on \S+\)\)\n"
+        r"perdure: resumed \S+ at step 3: 2 steps not repeated, saved 0.0 s \(its process died \(pid \d+ on \S+\)\)\n"
     )
     assert re.fullmatch(expected, result.err), result
 

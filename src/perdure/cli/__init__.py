@@ -6,6 +6,7 @@ do, and its family is the exit code: 2 usage, 3 waiting for a person, 4 in doubt
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -14,9 +15,13 @@ from typing import Final
 
 import click
 
+from perdure.cli.contract import refused
+from perdure.cli.misuse import explained
+from perdure.cli.mode import is_coloured, mode
 from perdure.cli.options import store_option
-from perdure.cli.screen import fail, is_coloured, silence
-from perdure.errors import InternalError, PerdureError, Signal
+from perdure.cli.screen import fail, print_json, silence
+from perdure.errors import InternalError, PerdureError, Signal, UsageError
+from perdure.telemetry.text import legible
 from perdure.version import VERSION
 
 COMMANDS: Final = {
@@ -46,6 +51,19 @@ class Commands(click.Group):
         del ctx
         return list(COMMANDS)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=2, cutoff=0.5)
+            meant = f"did you mean {' or '.join(f'perdure {name}' for name in near)}? " if near else ""
+            raise UsageError(
+                f"There is no command {legible(args[0], 60)!r}.",
+                safe="nothing was changed.",
+                hint=f"{meant}perdure --help lists them",
+            )
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
         if cmd_name not in COMMANDS:
@@ -70,24 +88,30 @@ def main(arguments: list[str] | None = None) -> int:
         )
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _refuse(explained(error))
     except (click.Abort, KeyboardInterrupt):
-        fail("interrupted; what was recorded is kept (perdure show)")
+        fail("interrupted; what was recorded is kept (perdure ps)")
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
         silence()
         return BROKEN_PIPE_EXIT_CODE
     except PerdureError as error:
-        fail(*error.lines())
-        return error.exit_code
+        return _refuse(error)
     except Signal as signal:
         fail(f"{signal}")
         return 1
     except Exception as error:  # noqa: BLE001 - the last place: a fault of ours is named, not dumped
-        fail(*_fault(error).lines())
-        return 1
+        return _refuse(_fault(error))
     return code if isinstance(code, int) else 0
+
+
+def _refuse(error: PerdureError) -> int:
+    """Say what went wrong, to whoever asked; the exit code is its family."""
+    if mode.as_json:
+        print_json(refused(error))
+    else:
+        fail(*error.lines())
+    return error.exit_code
 
 
 def _fault(error: Exception) -> InternalError:

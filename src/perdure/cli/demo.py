@@ -16,9 +16,10 @@ from msgspec import Raw
 import perdure
 from perdure import demo as scenario
 from perdure import events
+from perdure.cli.mode import is_terminal
 from perdure.cli.options import command, store_option
 from perdure.cli.progress import intent_line, step_line
-from perdure.cli.screen import bad, bold, dim, is_terminal, say, spread
+from perdure.cli.screen import bad, bold, dim, say, spread
 from perdure.errors import InternalError, UsageError
 from perdure.settings import current_settings
 

@@ -6,11 +6,14 @@ import contextlib
 import json
 import os
 import shlex
+import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
+from msgspec import Struct
 
+from perdure.cli.mode import may_ask, mode
 from perdure.errors import UsageError
 from perdure.settings import configure, current_settings
 from perdure.status import Commands
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from perdure.store.protocol import Store
 
 F = TypeVar("F", bound="Callable[..., Any]")
+SHAPE: Final = "__perdure_json_shape__"
+"""Where a command keeps what its `--json` prints."""
+
 _NAMED_STORE: Final = "perdure.cli.named_store"
 _NAME_CHARACTERS: Final = 200
 
@@ -41,6 +47,43 @@ def store_option(command: F) -> F:
 def run_argument(*, required: bool) -> Callable[[F], F]:
     """RUN: a name, an id, the beginning of one of them, or - for the newest."""
     return click.argument("run", metavar="RUN", required=required)
+
+
+def json_option(shape: type[Struct]) -> Callable[[F], F]:
+    """`--json`: one object of this shape on standard output, and nothing else there; the reference documents it."""
+
+    def decorate(command: F) -> F:
+        command.__dict__[SHAPE] = shape
+        return click.option(
+            "--json",
+            "as_json",
+            is_flag=True,
+            is_eager=True,
+            callback=_answer_programs,
+            help="One JSON object, for programs.",
+        )(command)
+
+    return decorate
+
+
+def yes_option(command: F) -> F:
+    """`--yes`: do it without asking."""
+    return click.option("--yes", "-y", "sure", is_flag=True, help="Do it without asking.")(command)
+
+
+def confirm(question: str, *, sure: bool, safe: str = "nothing was changed.") -> None:
+    """Go on only if a person says so: with --yes, or on a terminal when asked."""
+    if sure:
+        return
+    if not may_ask():
+        words = [*sys.argv[1:], "--yes"]
+        raise UsageError(
+            f"{question.rstrip('?')} needs your word, and nobody can be asked here.",
+            safe=safe,
+            hint=shlex.join(["perdure", *words]),
+        )
+    if not click.confirm(f"{question}", err=True):
+        raise UsageError("You said no.", safe=safe, hint="nothing is left to do")
 
 
 def commands() -> Commands:
@@ -91,6 +134,12 @@ def writing() -> Iterator[Store]:
     settings = current_settings()
     with contextlib.closing(open_store(settings.store, seconds=settings.open_seconds)) as store:
         yield store
+
+
+def _answer_programs(context: click.Context, parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's
+    del context, parameter
+    mode.as_json = mode.as_json or value
+    return value
 
 
 def _checked_name(context: click.Context, parameter: click.Parameter, value: str) -> str:

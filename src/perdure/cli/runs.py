@@ -9,7 +9,7 @@ from perdure.errors import CheckpointCorrupt, UnknownRun
 from perdure.records import FINISHED, Run, RunState
 from perdure.status import newest
 from perdure.store.lease import read_park
-from perdure.store.protocol import Finding
+from perdure.store.protocol import Finding, Which
 from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ NEWEST: Final = "-"
 _EVERY: Final = 2**31
 _UNDONE: Final = "undone"
 _NAMED: Final = 5
+_CONSIDERED: Final = 1000
+"""Among so many of the newest runs the one that was mistyped is looked for."""
 
 
 def every_run(store: Store) -> tuple[list[Run], list[Finding]]:
@@ -33,19 +35,32 @@ def every_run(store: Store) -> tuple[list[Run], list[Finding]]:
 
 def find_run(store: Store, wanted: str) -> Run:
     """The one run that is meant; a text that means none or several is refused, with what there is."""
-    runs, _ = every_run(store)
-    if wanted == NEWEST and runs:
-        return runs[0]
-    for matches in (
-        [run for run in runs if run.run_id == wanted],
-        [run for run in runs if run.name == wanted],
-        [run for run in runs if wanted and (run.name.startswith(wanted) or run.run_id.startswith(wanted))],
-    ):
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
-            raise _ambiguous(wanted, matches)
-    raise _unknown(wanted, runs, store.location)
+    if wanted == NEWEST:
+        newest_run = next(iter(_found(store, Which(), limit=1)), None)
+        if newest_run is not None:
+            return newest_run
+    else:
+        beginning = _found(store, Which(beginning=wanted), limit=_EVERY) if wanted else []
+        for matches in (
+            [run for run in beginning if run.run_id == wanted],
+            [run for run in beginning if run.name == wanted],
+            beginning,
+        ):
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                raise _ambiguous(wanted, matches)
+    raise _unknown(wanted, store)
+
+
+def _found(store: Store, which: Which, *, limit: int) -> list[Run]:
+    """Runs that are meant, of those that are whole."""
+    try:
+        return store.find_runs(which, limit=limit)
+    except CheckpointCorrupt:
+        runs, _ = every_run(store)
+        known = [run for run in runs if run.name.startswith(which.beginning) or run.run_id.startswith(which.beginning)]
+        return known[:limit]
 
 
 def current_run(store: Store, wanted: str) -> Run:
@@ -86,17 +101,19 @@ def _ambiguous(wanted: str, matches: list[Run]) -> UnknownRun:
     )
 
 
-def _unknown(wanted: str, runs: list[Run], location: str) -> UnknownRun:
-    if not runs:
+def _unknown(wanted: str, store: Store) -> UnknownRun:
+    count = store.count_runs(Which())
+    if not count:
         return UnknownRun(
-            f"There are no runs in {location}.",
+            f"There are no runs in {store.location}.",
             safe="nothing was changed.",
             hint="start one, or name another store with --store; perdure demo shows how it works",
         )
-    near = difflib.get_close_matches(wanted, [run.name for run in runs], n=3, cutoff=0.5)
+    names = [run.name for run in _found(store, Which(), limit=_CONSIDERED)]
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
     return UnknownRun(
-        f"There is no run {legible(wanted)!r} among the {counted(len(runs), 'run')} in {location}.",
+        f"There is no run {legible(wanted)!r} among the {counted(count, 'run')} in {store.location}.",
         safe="nothing was changed.",
-        hint=f"{meant}perdure show lists them",
+        hint=f"{meant}perdure ls lists them",
     )

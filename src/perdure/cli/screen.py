@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -10,6 +11,7 @@ from typing import Final
 import click
 import msgspec
 
+from perdure.cli.mode import mode
 from perdure.telemetry.text import legible_lines
 
 PLAIN_COLUMNS: Final = 80
@@ -17,7 +19,7 @@ PLAIN_COLUMNS: Final = 80
 
 
 def say(text: str = "", *, newline: bool = True) -> None:
-    """Show a line on standard output."""
+    """Show a line of the answer on standard output."""
     click.echo(text, nl=newline)
 
 
@@ -26,12 +28,12 @@ def print_json(value: object) -> None:
     say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def tell(text: str) -> None:
-    """Show a line about work that goes on whether or not anybody reads it."""
-    try:
-        say(text)
-    except OSError:
-        silence()
+def tell(text: str, *, newline: bool = True) -> None:
+    """Show a line of ours beside an agent's work, on standard error; the work goes on even if nobody reads it."""
+    if mode.as_json:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        click.echo(text, err=True, nl=newline)
 
 
 def silence() -> None:
@@ -69,16 +71,6 @@ def bad(text: str) -> str:
 def doubtful(text: str) -> str:
     """Something that needs a person."""
     return click.style(text, fg="yellow")
-
-
-def is_coloured() -> bool:
-    """Whether colour is wanted at all; click leaves it out by itself where there is no terminal."""
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def is_terminal() -> bool:
-    """Whether a person watches and lines may be rewritten."""
-    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def columns() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shlex
@@ -30,6 +31,7 @@ from perdure.records import (
     COMPLETIONS,
     NULL,
     Append,
+    Cost,
     Done,
     Kind,
     Mail,
@@ -39,6 +41,7 @@ from perdure.records import (
     Run,
     RunState,
     WaitReason,
+    added,
     extended,
     write_body,
 )
@@ -146,6 +149,8 @@ class Active:
         self.resources = Ledger()
         self.replayed = 0
         self.saved_seconds = 0.0
+        self.saved = Cost()
+        self._costs: dict[str, Cost] = {}
         self._stored_state: dict[str, bytes] = {}
         self._explicit: set[str] = set()
         self._before = before
@@ -160,6 +165,8 @@ class Active:
         if type(decision) is Replayed:
             self.replayed += 1
             self.saved_seconds += decision.done.seconds
+            if decision.done.cost is not None:
+                self.saved = added(self.saved, decision.done.cost)
             self._note_state(decision.done)
         elif not self._announced:
             self.announce()
@@ -179,7 +186,15 @@ class Active:
             delivery = max(1, row.deliveries)
             events.publish(
                 events.RunResumed(
-                    row.run_id, row.name, row.agent, self.replayed, self.saved_seconds, delivery, self._before
+                    row.run_id,
+                    row.name,
+                    row.agent,
+                    self.replayed,
+                    self.saved_seconds,
+                    delivery,
+                    self._before,
+                    self.saved.tokens,
+                    self.saved.dollars,
                 )
             )
 
@@ -190,6 +205,19 @@ class Active:
                 return False
             self._explicit.add(key)
             return True
+
+    def spend(self, key: str, cost: Cost) -> None:
+        """Note what the body of a call says it took; it is committed with the call's next record."""
+        with self._lock:
+            self._costs[key] = added(self._costs.get(key, Cost()), cost)
+
+    def spent(self, key: str) -> Cost | None:
+        """What was noted for a call, and for the items of a map, since it was last asked for."""
+        if not self._costs:
+            return None
+        with self._lock:
+            keys = [known for known in self._costs if known == key or known.startswith(f"{key}[")]
+            return functools.reduce(added, map(self._costs.pop, keys)) if keys else None
 
     def effect_key(self, step_key: str) -> str:
         """The idempotency key of an effect: made from run and step, never from the model."""
@@ -218,6 +246,9 @@ class Active:
             if kind in COMPLETIONS or (kind is Kind.VERDICT and getattr(body, "outcome", "") == "happened"):
                 changes["deliveries"] = 0
                 changes["steps"] = row.steps + 1
+            cost: Cost | None = getattr(body, "cost", None)
+            if cost is not None:
+                changes["tokens"], changes["dollars"] = row.tokens + cost.tokens, row.dollars + cost.dollars
             record = Record(row.length, kind, key, name, arguments, now, row.epoch, text)
             self.row, records = extended(row, at=now, records=(record,), **changes)
             if kind is Kind.INTENT:

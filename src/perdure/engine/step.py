@@ -120,6 +120,7 @@ def record_value(
         dropped=dropped,
         resources=tuple(touched.resources.values()),
         artifacts=tuple(touched.artifacts),
+        cost=active.spent(prepared.call.key),
     )
     power = True if kind is Kind.RECEIPT else None
     ticket, _ = active.submit(kind, prepared.call, body, stored=(*stored, *touched.stored), power=power)
@@ -162,6 +163,7 @@ def record_failure(
         dropped=dropped,
         resources=tuple(touched.resources.values()),
         artifacts=tuple(touched.artifacts),
+        cost=active.spent(prepared.call.key),
     )
     power = True if kind is Kind.RECEIPT else None
     ticket, _ = active.submit(kind, prepared.call, body, stored=touched.stored, power=power)
@@ -198,6 +200,7 @@ def record_attempt(
         next_at=clock.wall_seconds() + delay,
         seconds=round(seconds, 6),
         shown=prepared.shown(),
+        cost=active.spent(prepared.call.key),
     )
     ticket, _ = active.submit(Kind.ATTEMPT, prepared.call, body)
     yield Commit(active, ticket)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -11,7 +12,7 @@ from perdure.engine.drive import Commit, drive
 from perdure.engine.scope import current_frame
 from perdure.engine.step import step
 from perdure.errors import NotInRun, UsageError
-from perdure.records import Kind
+from perdure.records import Cost, Kind
 from perdure.replay import Call, is_patched
 
 if TYPE_CHECKING:
@@ -91,6 +92,27 @@ class Current:
                 hint="pass what the step needs as arguments, and set the state from its result in the agent",
             )
         return self._frame.active.state if self._frame and self._frame.active else self._fresh_state
+
+    def spent(self, *, dollars: float = 0.0, tokens: int = 0) -> None:
+        """Say what this call took, such as a model's price: kept with the call, and counted in what a resume saves.
+
+        Called several times, it adds up. Outside a run it does nothing.
+        """
+        for name, amount in (("dollars", dollars), ("tokens", tokens)):
+            if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount < math.inf:
+                raise UsageError(
+                    f"current().spent({name}={amount!r}).",
+                    safe="nothing was recorded.",
+                    hint=f"a number that is not below 0, such as {name}={'0.002' if name == 'dollars' else '412'}",
+                )
+        frame = self._frame
+        if frame is None or frame.active is None:
+            return
+        if not frame.body:
+            raise NotInRun(
+                "perdure.current().spent() was called in the agent itself.", hint="call it inside a step or an effect"
+            )
+        frame.active.spend(frame.step_key, Cost(int(tokens), float(dollars)))
 
 
 def current() -> Current:

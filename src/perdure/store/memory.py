@@ -33,7 +33,7 @@ from perdure.store.chain import (
     walked,
 )
 from perdure.store.lease import Presence, claim, held, refuse_other_worker
-from perdure.store.protocol import Finding, Outcome, Terms
+from perdure.store.protocol import Finding, Outcome, Terms, Which
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -174,6 +174,18 @@ class MemoryStore:
         runs.sort(key=lambda run: run.created_at, reverse=True)
         return [verified_run(run) for run in runs[:limit]]
 
+    def find_runs(self, which: Which, *, limit: int = 1000, skip: int = 0) -> list[Run]:
+        return [verified_run(run) for run in self._meant(which)[skip : skip + limit]]
+
+    def count_runs(self, which: Which) -> int:
+        return len(self._meant(which))
+
+    def _meant(self, which: Which) -> list[Run]:
+        with self._open() as shelf:
+            runs = [run for run in reversed(shelf.runs.values()) if is_meant(run, which)]
+        runs.sort(key=lambda run: run.created_at, reverse=True)
+        return runs
+
     def list_due(self, *, now: float, limit: int = 1000) -> list[Run]:
         with self._open() as shelf:
             unheard = {
@@ -272,6 +284,23 @@ class MemoryStore:
                     "The store was closed.", safe="what it acknowledged stands.", hint="open it again"
                 )
             yield self._shelf
+
+
+def is_meant(run: Run, which: Which) -> bool:
+    """Whether a run is one of those that are asked for."""
+    tags = msgspec.json.decode(run.tags, type=dict[str, str]) if run.tags else {}
+    return all(
+        (
+            not which.unfinished or run.state not in FINISHED,
+            not which.states or run.state in which.states,
+            not which.reasons or run.reason in which.reasons,
+            not which.agent or f".{run.agent}".endswith(f".{which.agent}"),
+            run.name.startswith(which.beginning) or run.run_id.startswith(which.beginning),
+            run.created_at >= which.since_at,
+            not which.until_at or run.created_at < which.until_at,
+            which.tags.items() <= tags.items(),
+        )
+    )
 
 
 def _mail_finding(mail: Mail) -> Finding | None:

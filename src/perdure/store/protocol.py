@@ -25,6 +25,21 @@ class Terms(Struct, frozen=True):
     """A person asked for this run by name: a park for deliveries or lost commits is forgiven."""
 
 
+class Which(Struct, frozen=True):
+    """Which runs are meant; what is left out does not narrow."""
+
+    states: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    unfinished: bool = False
+    agent: str = ""
+    """The agent's name, or what follows a dot in it."""
+    beginning: str = ""
+    """Of the run's name or of its id."""
+    since_at: float = 0.0
+    until_at: float = 0.0
+    tags: dict[str, str] = {}
+
+
 class Finding(Struct, frozen=True):
     """One thing `check` found: where, what, and how much of the run before it is trusted."""
 
@@ -99,6 +114,12 @@ class Store(Protocol):
 
     def list_runs(self, *, agent: str = "", arguments: bytes = b"", name: str = "", limit: int = 1000) -> list[Run]:
         """Runs, newest first, verified; narrowed by agent and arguments, or by the run's name."""
+
+    def find_runs(self, which: Which, *, limit: int = 1000, skip: int = 0) -> list[Run]:
+        """The runs that are meant, newest first, verified; `skip` leaves out so many of the newest."""
+
+    def count_runs(self, which: Which) -> int:
+        """How many runs are meant."""
 
     def list_due(self, *, now: float, limit: int = 1000) -> list[Run]:
         """Waiting runs whose `wake_at` has come, or that have untaken mail newer than they had heard; soonest first."""

@@ -14,6 +14,7 @@ from perdure import events
 from perdure.errors import PerdureError
 from perdure.settings import current_settings
 from perdure.telemetry.bar import Bar
+from perdure.telemetry.saving import not_repeated
 from perdure.telemetry.text import age, counted, duration, legible
 
 MAX_LINES: Final = 8
@@ -110,7 +111,9 @@ def describe(event: events.Observable) -> str:
 
 
 def _resumed(event: events.RunResumed) -> str:
-    saved = f"{counted(event.steps, 'step')} not repeated, {duration(event.saved_seconds)} saved"
+    saved = not_repeated(
+        event.steps, seconds=event.saved_seconds, dollars=event.saved_dollars, tokens=event.saved_tokens
+    )
     return f"resumed {legible(event.run_name)} at step {event.steps + 1}: {saved} ({legible(event.before)})"
 
 

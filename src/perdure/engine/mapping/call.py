@@ -23,7 +23,7 @@ from perdure.engine.scope import Frame, current_frame
 from perdure.engine.signature import Signature, checked_name
 from perdure.errors import UsageError
 from perdure.policy import ONCE
-from perdure.records import NULL, Batch, read_body
+from perdure.records import NULL, Batch, Cost, added, read_body
 from perdure.replay import Replayed
 
 if TYPE_CHECKING:
@@ -202,6 +202,8 @@ class MapCall(Prepared[MapSpec]):
         self.batches = [read_body(record) for record in journal.batches.get(key, ())]
         if self.batches and journal.entries[key].completion is None:
             self.active.saved_seconds += sum(batch.seconds for batch in self.batches)
+        for batch in self.batches:
+            self.active.saved = added(self.active.saved, batch.cost or Cost())
         return key
 
     def _load(self, address: bytes) -> bytes:

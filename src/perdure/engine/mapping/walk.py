@@ -194,6 +194,7 @@ class Walk:
             seconds=round(now - self._since, 6),
             resources=tuple(touched.resources.values()),
             artifacts=tuple(touched.artifacts),
+            cost=self._active.spent(self._prepared.call.key),
         )
         self._ready, self._ready_bytes = [], 0
         ticket, _ = self._active.submit(

@@ -33,12 +33,12 @@ SELECT worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot FROM worker
 
 -- name: insert_run
 INSERT INTO runs (run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-                  deliveries, steps, suspects, length, wake_at, heard, tags, head, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: update_run
 UPDATE runs SET updated_at = ?, state = ?, reason = ?, detail = ?, epoch = ?, holder = ?, deliveries = ?, steps = ?,
-                suspects = ?, length = ?, wake_at = ?, heard = ?, head = ?, digest = ?
+                suspects = ?, length = ?, wake_at = ?, heard = ?, tokens = ?, dollars = ?, head = ?, digest = ?
 WHERE run = ? AND run_id = ? AND epoch = ? AND length = ?
 
 -- name: insert_record
@@ -65,7 +65,7 @@ SELECT worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot FROM worker
 
 -- name: read_run
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
+       deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest
 FROM runs WHERE run_id = ?
 
 -- name: read_state
@@ -76,7 +76,7 @@ SELECT run FROM runs WHERE run_id = ?
 
 -- name: read_run_at
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
+       deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest
 FROM runs WHERE run = ?
 
 -- name: read_name_at
@@ -87,22 +87,30 @@ SELECT run FROM runs NOT INDEXED ORDER BY run
 
 -- name: list_runs
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
+       deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest
 FROM runs ORDER BY created_at DESC, run DESC LIMIT ?
 
 -- name: list_runs_by_call
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
+       deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest
 FROM runs WHERE agent = ? AND arguments = ? ORDER BY created_at DESC, run DESC LIMIT ?
 
 -- name: list_runs_by_name
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
+       deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest
 FROM runs WHERE name = ? ORDER BY created_at DESC, run DESC LIMIT ?
+
+-- name: find_runs
+SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
+       deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest
+FROM runs WHERE :which ORDER BY created_at DESC, run DESC LIMIT ? OFFSET ?
+
+-- name: count_runs
+SELECT count(*) FROM runs WHERE :which
 
 -- name: list_due
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
-       deliveries, steps, suspects, length, wake_at, heard, tags, head, digest
+       deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest
 FROM runs
 WHERE state = 'waiting' AND (
     (wake_at > 0 AND wake_at <= ?)
@@ -160,5 +168,5 @@ PRAGMA integrity_check(20)
 -- name: replace_run
 UPDATE runs SET run_id = ?, name = ?, agent = ?, arguments = ?, durability = ?, created_at = ?, updated_at = ?, state = ?,
                 reason = ?, detail = ?, epoch = ?, holder = ?, deliveries = ?, steps = ?, suspects = ?, length = ?,
-                wake_at = ?, heard = ?, tags = ?, head = ?, digest = ?
+                wake_at = ?, heard = ?, tags = ?, tokens = ?, dollars = ?, head = ?, digest = ?
 WHERE run = ?

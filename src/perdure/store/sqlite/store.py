@@ -21,7 +21,7 @@ from perdure.settings import Settings
 from perdure.store import blobs
 from perdure.store.chain import deaf, taken_mail, unknown_run, verified, verified_mail, verified_run
 from perdure.store.lease import Presence, claim, held, refuse_other_worker
-from perdure.store.protocol import Finding, Outcome, Terms
+from perdure.store.protocol import Finding, Outcome, Terms, Which
 from perdure.store.sqlite.check import findings, hidden_damage
 from perdure.store.sqlite.connect import (
     check_schema,
@@ -39,6 +39,7 @@ from perdure.store.sqlite.connect import (
 )
 from perdure.store.sqlite.fork import Forks
 from perdure.store.sqlite.loss import missing, record_loss, verified_losses
+from perdure.store.sqlite.narrow import narrowed
 from perdure.store.sqlite.presence import Life, Mark, exclusive, is_locked, is_named_lock_held, read_mark
 from perdure.store.sqlite.repair import find_run, repair
 from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, run_of, worker_of
@@ -287,6 +288,8 @@ class SqliteStore:
                 run.length,
                 run.wake_at,
                 run.heard,
+                run.tokens,
+                run.dollars,
                 run.head,
                 run.digest,
                 number,
@@ -339,6 +342,21 @@ class SqliteStore:
         else:
             rows = self._read("list_runs", (limit,))
         return [verified_run(run_of(row)) for row in rows]
+
+    def find_runs(self, which: Which, *, limit: int = 1000, skip: int = 0) -> list[Run]:
+        """The runs that are meant, newest first, verified."""
+        return [verified_run(run_of(row)) for row in self._find("find_runs", which, limit, skip)]
+
+    def count_runs(self, which: Which) -> int:
+        """How many runs are meant."""
+        ((count,),) = self._find("count_runs", which)
+        return int(count)
+
+    def _find(self, query: str, which: Which, *more: int) -> list[tuple[Any, ...]]:
+        self._fork.refuse()
+        statement, values = narrowed(query, which)
+        with self._reading, plain_errors(self.path):
+            return self._reader.execute(statement, (*values, *more)).fetchall()
 
     def list_due(self, *, now: float, limit: int = 1000) -> list[Run]:
         """Waiting runs whose time has come, or that have mail they had not heard of."""

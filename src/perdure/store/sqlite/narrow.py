@@ -1,0 +1,54 @@
+"""Which runs somebody asks for, as the condition of a statement; every value is bound, never written into the text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from perdure.store.sqlite.statements import Q
+
+if TYPE_CHECKING:
+    from perdure.store.protocol import Which
+
+_UNFINISHED: Final = "state NOT IN ('completed', 'cancelled')"
+_AGENT: Final = "substr('.' || agent, -length(?)) = ?"
+_BEGINNING: Final = "((name >= ? AND name < ?) OR (run_id >= ? AND run_id < ?))"
+_AMONG: Final = "{} IN (SELECT value FROM json_each(?))"
+_TAGGED: Final = (
+    "tags <> '' AND NOT EXISTS (SELECT 1 FROM json_each(?) AS wanted WHERE NOT EXISTS"
+    " (SELECT 1 FROM json_each(runs.tags) AS has WHERE has.key = wanted.key AND has.value = wanted.value))"
+)
+_LAST: Final = "\U0010ffff"
+
+
+def narrowed(query: str, which: Which) -> tuple[str, tuple[Any, ...]]:
+    """A statement of `queries.sql` for these runs only, and the values to bind."""
+    conditions: list[str] = []
+    values: list[Any] = []
+
+    def narrow(condition: str, *bound: Any) -> None:  # noqa: ANN401 - whatever SQLite stores
+        conditions.append(condition)
+        values.extend(bound)
+
+    if which.unfinished:
+        narrow(_UNFINISHED)
+    if which.states:
+        narrow(_AMONG.format("state"), _listed(which.states))
+    if which.reasons:
+        narrow(_AMONG.format("reason"), _listed(which.reasons))
+    if which.agent:
+        narrow(_AGENT, *(f".{which.agent}",) * 2)
+    if which.beginning:
+        narrow(_BEGINNING, *(which.beginning, which.beginning + _LAST) * 2)
+    if which.since_at:
+        narrow("created_at >= ?", which.since_at)
+    if which.until_at:
+        narrow("created_at < ?", which.until_at)
+    if which.tags:
+        narrow(_TAGGED, msgspec.json.encode(which.tags).decode())
+    return Q[query].replace(":which", " AND ".join(conditions) or "true"), tuple(values)
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return msgspec.json.encode(words).decode()
