@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import threading
 from typing import Any
 
 import pytest
 
 import perdure
+from perdure import events
 from perdure.engine.session import session
 from perdure.engine.whereabouts import hand_on, previous_id
 from perdure.errors import JournalDiverged, NotInRun, RunCancelled, RunDeaf, RunWaits, UsageError
@@ -49,6 +51,32 @@ def test_signals_sent_while_the_run_restarts_all_arrive_once_and_in_order() -> N
         perdure.signal("r", "tick", number)
     assert handle.result(PATIENCE) == SIGNALS
     assert world.lines == [str(number) for number in range(SIGNALS)]
+
+
+def test_a_signal_that_finds_the_run_just_before_it_restarts_reaches_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sender asks the system who it is between finding the run and writing to it: that moment is stretched here."""
+    restarted = threading.Event()
+
+    def slow_user() -> str:
+        if not restarted.is_set():
+            perdure.signal("r", "tick", "first", by="somebody quicker")
+            assert restarted.wait(PATIENCE)
+        return "ada"
+
+    @perdure.agent
+    def twice(round_number: int) -> str:
+        heard = str(perdure.wait_for("tick"))
+        return heard if round_number == 2 else perdure.restart_with(2)
+
+    handle = perdure.start(twice, 1, run_id="r")
+    end = perdure.subscribe(
+        lambda event: restarted.set() if event.run_id == "r" and event.state == "completed" else None,  # type: ignore[union-attr]
+        events.RunEnded,
+    )
+    monkeypatch.setattr(getpass, "getuser", slow_user)
+    perdure.signal("r", "tick", "second")
+    assert handle.result(PATIENCE) == "second"
+    end()
 
 
 @pytest.mark.parametrize("attempt", range(5))
