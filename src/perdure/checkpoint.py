@@ -1,7 +1,8 @@
 """The checkpoint document: one JSON object with all that is needed to act on a run, as of now or of an earlier step.
 
-Its fields are a contract, documented in docs/checkpoint.md and checked against docs/checkpoint.schema.json. It is made
-from the store alone: nothing is changed, and no code of the user's is loaded.
+Its fields are a contract, documented in docs/reference/checkpoint.md and checked against
+docs/reference/checkpoint.schema.json. It is made from the store alone: nothing is changed, and no code of the user's is
+loaded.
 """
 
 from __future__ import annotations

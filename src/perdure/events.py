@@ -71,6 +71,8 @@ class StepCompleted(Event, frozen=True):
     seconds: float
     attempt: int
     failed: bool
+    tokens: int = 0
+    dollars: float = 0.0
 
 
 class AttemptFailed(Event, frozen=True):

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
+from perdure.engine.ask import approving
 from perdure.engine.settle import Letter
 from perdure.engine.wait import mail_key
 from perdure.engine.whereabouts import continuation
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from perdure.store.protocol import Store
 
 DEMO_AGENT: Final = "perdure.demo"
-"""The agent whose code needs no naming."""
+"""The agent whose code needs no naming, like those whose names begin with it and a dot."""
 
 _WAITS: Final = frozenset({WaitReason.HUMAN, WaitReason.TIME, WaitReason.SIGNAL, WaitReason.CHILD})
 _FOREVER: Final = math.inf
@@ -100,7 +101,7 @@ class Commands:
 
     def resume(self, run: Run) -> str:
         """How to resume; the demo's code is known, any other must be named."""
-        if run.agent == DEMO_AGENT:
+        if is_demo(run.agent):
             return self("resume", run.name)
         return self("resume", run.name, "--app", _likely_app(run.agent))
 
@@ -111,23 +112,33 @@ class Commands:
         return f"{self('settle', run.name, step)} --did-not-happen (or: --happened RESULT_AS_JSON)"
 
     def answer(self, run: Run, wait: OpenWait, others: list[OpenWait]) -> str:
-        """How to answer this question; it ends in <>, so that no shell takes it before a person has chosen."""
+        """How to answer this question; it ends in <> or (), so that no shell takes it before a person has chosen."""
         question = wait.opened.question
-        how = "<text>" if question is None else answer_words(question)
+        if question is not None and approving(question) is not None:
+            return f"{self.reply('approve', run, wait, others)} (or: {self.reply('reject', run, wait, others)})"
+        return f"{self.reply('answer', run, wait, others)} {'<text>' if question is None else answer_words(question)}"
+
+    def reply(self, verb: str, run: Run, wait: OpenWait, others: list[OpenWait]) -> str:
+        """This verb for this question; its number is named where there are several."""
         questions = sum(bool(other.question_number) for other in others)
         which = ("--question", str(wait.question_number)) if questions > 1 else ()
-        return f"{self('answer', run.name, *which)} {how}"
+        return self(verb, run.name, *which)
 
     def signal(self, run: Run, wait: OpenWait) -> str:
         """How to send what this wait is for."""
         return f"{self('signal', run.name, wait.opened.signal)} [JSON]"
 
 
+def is_demo(agent: str) -> bool:
+    """Whether this is an agent of perdure's own."""
+    return agent == DEMO_AGENT or agent.startswith(f"{DEMO_AGENT}.")
+
+
 def answer_words(question: Question) -> str:
     """What a person writes as the answer to this question."""
     if question.options:
         return f"<{'|'.join(legible(shlex.quote(option)) for option in question.options)}>"
-    return "<text>" if bytes(question.form) == b"null" else "--json <json>"
+    return "<text>" if bytes(question.form) == b"null" else "--value <json>"
 
 
 def status_of(store: Store, run: Run, commands: Commands) -> Status:

@@ -1,4 +1,7 @@
-"""Pages whose Python blocks are files and whose console blocks are what commands print, executed in order."""
+"""Pages whose blocks are executed in order: files are written, scripts are run, commands are typed into one shell.
+
+`python -m tests.docs.transcripts [PAGE …]` writes what the commands print today into the pages, where it differs.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,44 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple, Self
 
-SOURCE = Path(__file__).parents[2] / "src"
-_FENCED = re.compile(r"^```(python|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-_VOLATILE = (
+ROOT: Final = Path(__file__).parents[2]
+DOCS: Final = ROOT / "docs"
+EVERY_PAGE: Final = sorted(DOCS.glob("*.md")) + sorted(DOCS.glob("*/*.md"))
+_FENCED: Final = re.compile(r"^```(python|toml|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_FILE_NAME: Final = re.compile(r"# ([\w.]+\.(?:py|toml))\n")
+_SECONDS: Final = 90.0
+_JOB: Final = re.compile(r"^(bash: line \d+: +\d+ .*|\[\d+\].*)\n", re.MULTILINE)
+_VOLATILE: Final = (
     (re.compile(r"\b[a-z]+-[a-z]+-\d+\b"), "NAME"),
-    (re.compile(r"\bpid \d+ on \S+?(?=[ )])"), "HOLDER"),
-    (re.compile(r"\bid [0-9a-z]+-[0-9a-z]+"), "id ID"),
-    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"), "INSTANT"),
-    (re.compile(r" *\+?\d+(\.\d+)? ?(s|min|h)\b"), " TIME"),
+    (re.compile(r"\bpid \d+ on \S+?(?=[ ),])"), "HOLDER"),
+    (re.compile(r"\b[0-9a-z]{12}-[0-9a-z]{12}\b"), "ID"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?( UTC)?"), "INSTANT"),
+    (re.compile(r"\b\d{10}\.\d+\b"), "INSTANT"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "KEY"),
+    (re.compile(r" *\+?\d+(\.\d+)? ?(ms|s|min|h)\b( ago)?"), " TIME"),
     (re.compile(r"\bby [\w-]+@[\w.-]+"), "by WHO"),
-    (re.compile(r" {2,}"), "  "),
+    (re.compile(r"/tmp/[\w./-]+"), "FOLDER"),
+    (re.compile(r"[ \t]{2,}"), "  "),
+    (re.compile(r" +$", re.MULTILINE), ""),
 )
+
+
+class File(NamedTuple):
+    """A block that is a file: its name stands in its first line."""
+
+    name: str
+    text: str
+
+
+class Script(NamedTuple):
+    """A block of Python without a name: it is run, and must end well."""
+
+    text: str
 
 
 class Said(NamedTuple):
@@ -30,38 +57,34 @@ class Said(NamedTuple):
     printed: str
 
 
-def steps_of(page: str) -> list[tuple[str, str] | Said]:
-    """The files and the commands of a page, in order; a file is its name and its text."""
-    found: list[tuple[str, str] | Said] = []
+def steps_of(page: str) -> list[File | Script | Said]:
+    """Everything that a page wants done, in order."""
+    found: list[File | Script | Said] = []
     for language, text in _FENCED.findall(page):
-        if language == "python":
-            name = text.partition("\n")[0].removeprefix("# ")
-            assert name.endswith(".py"), f"a block begins with the name of its file: {text[:60]!r}"
-            found.append((name, text))
-            continue
-        for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-            command, _, printed = part.partition("\n")
-            found.append(Said(command, printed))
+        if language == "console":
+            found += [Said(*said) for said in _said(text)]
+        elif named := _FILE_NAME.match(text):
+            found.append(File(named[1], text))
+        else:
+            assert language == "python", f"a block begins with the name of its file: {text[:60]!r}"
+            found.append(Script(text))
     return found
 
 
-def perform(command: str, folder: Path) -> str:
-    """What a command prints on a terminal, in this folder."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
-    python = shlex.quote(sys.executable)
-    functions = f'python() {{ {python} "$@"; }}; perdure() {{ {python} -P -m perdure "$@"; }}'
-    done = subprocess.run(
-        ["bash", "-c", f"{functions}; {command}"],
-        cwd=folder,
-        env={**environment, "PYTHONPATH": str(SOURCE), "COLUMNS": "80"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return done.stdout
+def perform(steps: list[File | Script | Said], folder: Path) -> list[tuple[Said, str]]:
+    """Do all of it in this folder; gives every command with what it printed."""
+    heard = []
+    with Shell(folder) as shell:
+        for step in steps:
+            if isinstance(step, File):
+                (folder / step.name).write_text(step.text, encoding="utf-8")
+            elif isinstance(step, Script):
+                (folder / "block.py").write_text(step.text, encoding="utf-8")
+                printed = shell.type("python block.py || echo FAILED")
+                assert "FAILED" not in printed, f"{step.text}\n{printed}"
+            else:
+                heard.append((step, shell.type(step.command, until=step.printed)))
+    return heard
 
 
 def settled(text: str) -> str:
@@ -69,3 +92,103 @@ def settled(text: str) -> str:
     for pattern, word in _VOLATILE:
         text = pattern.sub(word, text)
     return text.strip()
+
+
+class Shell:
+    """One bash for a whole page, so that its jobs and variables are there for the next command."""
+
+    def __init__(self, folder: Path) -> None:
+        python = shlex.quote(sys.executable)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
+        quiet = {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1", "COLUMNS": "100", "NO_COLOR": "1"}
+        self._bash = subprocess.Popen(
+            ["bash"],
+            cwd=folder,
+            env=kept | quiet,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._heard = ""
+        self._changed = threading.Condition()
+        self._marks = 0
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._write(f'python() {{ {python} "$@"; }}; perdure() {{ {python} -P -m perdure "$@"; }}')
+        # The package under test is installed already; what a reader installs must be called what it is called.
+        self._write("pip() { python -m pip show --quiet \"${@:2}\" && echo; }")
+
+    def type(self, command: str, *, until: str = "") -> str:
+        """What a command prints; one that is sent to the background is heard until it has said `until`."""
+        with self._changed:
+            before = len(self._heard)
+        self._marks += 1
+        mark = f"==mark {self._marks}=="
+        if command.endswith("&"):
+            self._write(f"{command[:-1]} </dev/null &\nspoken=$!")
+            return self._wait(before, lambda text: settled(until) in settled(text), command)
+        self._write(f"(exit $ended); {{ {command}\n}} </dev/null; ended=$?; echo {mark}")
+        printed = self._wait(before, lambda text: f"{mark}\n" in text, command)
+        return _JOB.sub("", printed.partition(f"{mark}\n")[0])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.killpg(self._bash.pid, 9)
+        self._bash.wait()
+
+    def _write(self, line: str) -> None:
+        assert self._bash.stdin is not None
+        self._bash.stdin.write(f"{line}\n")
+        self._bash.stdin.flush()
+
+    def _listen(self) -> None:
+        assert self._bash.stdout is not None
+        for line in self._bash.stdout:
+            with self._changed:
+                self._heard += line
+                self._changed.notify_all()
+
+    def _wait(self, before: int, said: object, command: str) -> str:
+        assert callable(said)
+        with self._changed:
+            came = self._changed.wait_for(lambda: said(self._heard[before:]), _SECONDS)
+            assert came, f"$ {command}\n{self._heard[before:]}"
+            return self._heard[before:]
+
+
+def recorded(page: str) -> str:
+    """The page with what its commands print today; the page itself where nothing of weight differs."""
+    with tempfile.TemporaryDirectory() as folder:
+        heard = perform(steps_of(page), Path(folder))
+    if all(settled(said.printed) == settled(printed) for said, printed in heard):
+        return page
+    written = iter(printed for _, printed in heard)
+
+    def anew(block: re.Match[str]) -> str:
+        if block[1] != "console":
+            return block[0]
+        parts = [f"$ {command}\n{_tidy(next(written))}" for command, _ in _said(block[2])]
+        return "```console\n" + "\n".join(parts) + "```"
+
+    return _FENCED.sub(anew, page)
+
+
+def _said(text: str) -> list[tuple[str, str]]:
+    parts = re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
+    return [(part.partition("\n")[0], part.partition("\n")[2]) for part in parts]
+
+
+def _tidy(printed: str) -> str:
+    lines = [line.rstrip() for line in printed.strip("\n").splitlines()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    for path in [Path(name) for name in sys.argv[1:]] or EVERY_PAGE:
+        before = path.read_text(encoding="utf-8")
+        after = recorded(before)
+        path.write_text(after, encoding="utf-8")
+        print(path, "as it was" if after == before else "recorded anew")

@@ -17,7 +17,7 @@ from perdure.telemetry.bar import Bar, drawn
 from tests.engine.journals import run_of
 from tests.engine.world import world
 
-PAGE = Path(__file__).parents[2] / "docs" / "map.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "map.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 SCRIPT = """
 import perdure

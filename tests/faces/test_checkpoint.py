@@ -15,7 +15,7 @@ from perdure.checkpoint import FORMAT, Checkpoint
 from perdure.forms import misfits
 from tests.faces.waiting import ASKING, LEFT
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
 PAGE = (DOCS / "checkpoint.md").read_text(encoding="utf-8")
 SCHEMA = json.loads((DOCS / "checkpoint.schema.json").read_text(encoding="utf-8"))
 STEP_FIELDS = {"number", "key", "name", "kind", "call"}

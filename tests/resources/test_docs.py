@@ -13,7 +13,7 @@ import pytest
 import perdure
 from perdure import resources
 
-PAGE = (Path(__file__).parents[2] / "docs" / "resources.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "resources.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 PRINTED = ["report.md", "3", "index.html <p>owls</p> copy.html", "['about.html', 'index.html']"]
 

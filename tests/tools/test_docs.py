@@ -14,7 +14,7 @@ import pytest
 from perdure import tools
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "tools.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 FUNCTIONS = [name for name in tools.__all__ if inspect.isfunction(getattr(tools, name))]
 

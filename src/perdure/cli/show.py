@@ -81,7 +81,7 @@ def show(
             {"done", "total", "text"})
     moment: seq, at, record, text; for a step also number, key, name, kind, call,
             attempt, seconds, failed
-    --checkpoint: documented in docs/checkpoint.md
+    --checkpoint: documented in docs/reference/checkpoint.md
     """  # noqa: D301 - \b is click's mark for text that is not rewrapped
     wanted = _wanted_tags(tags)
     _refuse_mixed(run, tags=wanted, as_checkpoint=as_checkpoint, at_step=at_step)

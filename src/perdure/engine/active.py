@@ -454,16 +454,15 @@ class Active:
         self._stored_state = now
         return changed or None, dropped
 
-    def publish_step(self, call: Call, *, kind: str, seconds: float, attempt: int, failed: bool) -> None:
+    def publish_step(
+        self, call: Call, *, kind: str, seconds: float, attempt: int, failed: bool, cost: Cost | None = None
+    ) -> None:
         """Tell observers that a step completed."""
         self.movements += 1
         if events.is_wanted(events.StepCompleted):
-            row = self.row
-            events.publish(
-                events.StepCompleted(
-                    row.run_id, row.name, row.steps, call.key, call.name, kind, seconds, attempt, failed
-                )
-            )
+            row, took = self.row, cost or Cost()
+            place = (row.run_id, row.name, row.steps, call.key, call.name, kind)
+            events.publish(events.StepCompleted(*place, seconds, attempt, failed, took.tokens, took.dollars))
 
     def _note_state(self, done: Done) -> None:
         if done.state:

@@ -42,7 +42,8 @@ def approval(prepared: Prepared[EffectSpec]) -> Generator[Operation, Any, Approv
     given = yield from finished(asked, ForApproval(question, shown), lambda _, value: value)
     if given["choice"] == APPROVE:
         return None
-    return ApprovalDenied(f"{prepared.shown()} was not approved by {given['by']}.")
+    why = f": {given['note']}" if given.get("note") else "."
+    return ApprovalDenied(f"{prepared.shown()} was not approved by {given['by']}{why}")
 
 
 class ForApproval(ForPerson):

@@ -34,6 +34,8 @@ _MAX_OPTIONS: Final = 100
 TIMEOUT: Final = "timeout"
 """Who answers a question whose time is over."""
 _TEXT_CHARACTERS: Final = 1000
+_YES: Final = frozenset({"accept", "agree", "allow", "approve", "confirm", "ok", "okay", "y", "yes"})
+_NO: Final = frozenset({"decline", "deny", "disallow", "disagree", "n", "no", "refuse", "reject"})
 
 
 class Answer(Struct, frozen=True):
@@ -45,6 +47,8 @@ class Answer(Struct, frozen=True):
     at: datetime | None = None
     is_default: bool = False
     """Whether nobody answered in time, and this is the default."""
+    note: str = ""
+    """What they wrote beside a choice."""
 
     def __await__(self) -> Generator[Any, None, Answer]:
         """The answer itself."""
@@ -63,6 +67,7 @@ class Given(Struct, frozen=True, omit_defaults=True):
     at: float = 0.0
     is_default: bool = False
     is_expired: bool = False
+    note: str = ""
 
 
 def ask(
@@ -167,10 +172,7 @@ class ForPerson:
         noted = _noted(place)
         later = [at for about, at in _due_notes(question) if (about, at) not in noted]
         due_at = min([*later, *([place.opened.due_at] if place.opened.due_at else [])], default=0.0)
-        how = f"<{'|'.join(question.options)}>" if question.options else "<text>"
-        if bytes(question.form) != b"null":
-            how = "--json <json>"
-        hint = f"perdure answer {place.active.row.name} {how}, then start again"
+        hint = f"{_how_to_answer(place.active.row.name, question)}, then start again"
         return place.waiting(f"waits for an answer: {question.text}", hint, due_at=due_at)
 
     def _resolution(self, place: Place, given: Given, mail: Mail) -> Resolution:
@@ -196,6 +198,27 @@ class ForPerson:
             return self._resolution(place, given, posted)
         active.ring()  # a person was quicker: the next look finds the answer
         return None
+
+
+def approving(question: Question) -> tuple[str, str] | None:
+    """The option that says yes and the one that says no, where there are just these two and both are plain words.
+
+    Anything else ("send" or "discard", "now" or "later") has no yes that could be guessed: it is answered by its words.
+    """
+    if len(question.options) != 2:  # noqa: PLR2004 - one that says yes, one that says no
+        return None
+    first, second = question.options
+    for yes, no in ((first, second), (second, first)):
+        if yes.strip().lower() in _YES and no.strip().lower() in _NO:
+            return yes, no
+    return None
+
+
+def _how_to_answer(name: str, question: Question) -> str:
+    if approving(question) is not None:
+        return f"perdure approve {name} (or: perdure reject {name})"
+    how = f"<{'|'.join(question.options)}>" if question.options else "<text>"
+    return f"perdure answer {name} {'--value <json>' if bytes(question.form) != b'null' else how}"
 
 
 def _remind(place: Place) -> None:
@@ -245,7 +268,7 @@ def _answer(stored: dict[str, Any], form: Any) -> Answer:
     value = given.value
     if form is not None and not isinstance(form, dict):
         value = codec.unseal(msgspec.json.encode(given.value), form)
-    return Answer(given.choice, value, given.by, clock.instant(given.at), given.is_default)
+    return Answer(given.choice, value, given.by, clock.instant(given.at), given.is_default, given.note)
 
 
 class _Read(Struct, frozen=True):
@@ -254,6 +277,7 @@ class _Read(Struct, frozen=True):
     by: str = ""
     at: float = 0.0
     is_default: bool = False
+    note: str = ""
 
 
 def fitting(question: Question, answer: Any) -> Given:

@@ -85,10 +85,11 @@ def signal(run: str, name: str, payload: Any = None, *, by: str = "") -> None:
     opened.deliver_mail()
 
 
-def answer(run: str, answer: Any, *, question: str | int | None = None, by: str = "") -> None:
+def answer(run: str, answer: Any, *, question: str | int | None = None, by: str = "", note: str = "") -> None:
     """Answer the open question of a run; raises `AnswerRefused` where it does not fit, comes second, or too late.
 
-    `question` picks one of several: its number as `perdure inbox` shows it, or a part of its text.
+    `question` picks one of several: its number as `perdure inbox` shows it, or a part of its text. `note` is kept with
+    the answer, for the agent to read.
     """
     opened = _open()
     found = find(opened, run)
@@ -110,7 +111,8 @@ def answer(run: str, answer: Any, *, question: str | int | None = None, by: str 
     now = clock.wall_seconds()
     if 0 < asked.opened.due_at <= now:
         _refuse(opened, found, key, answer, f"The question {asked.question.text!r} has expired.", by=by)
-    body = msgspec.json.encode(msgspec.structs.replace(given, asked=asked.wait.arguments.hex())).decode()
+    given = msgspec.structs.replace(given, asked=asked.wait.arguments.hex(), note=note)
+    body = msgspec.json.encode(given).decode()
     posted = _post(opened, found, "answer", key=key, body=body, by=by, once=True)
     if posted.kind == "refused":
         raise AnswerRefused(

@@ -125,7 +125,7 @@ def record_value(
     power = True if kind is Kind.RECEIPT else None
     ticket, _ = active.submit(kind, prepared.call, body, stored=(*stored, *touched.stored), power=power)
     yield Commit(active, ticket)
-    active.publish_step(prepared.call, kind=spec.kind, seconds=seconds, attempt=attempt, failed=False)
+    active.publish_step(prepared.call, kind=spec.kind, seconds=seconds, attempt=attempt, failed=False, cost=body.cost)
     if touched is not NOTHING:
         active.resources.commit(touched)
         heed_problem(active, touched)
@@ -168,7 +168,7 @@ def record_failure(
     power = True if kind is Kind.RECEIPT else None
     ticket, _ = active.submit(kind, prepared.call, body, stored=touched.stored, power=power)
     yield Commit(active, ticket)
-    active.publish_step(prepared.call, kind=spec.kind, seconds=seconds, attempt=attempt, failed=True)
+    active.publish_step(prepared.call, kind=spec.kind, seconds=seconds, attempt=attempt, failed=True, cost=body.cost)
     if touched is not NOTHING:
         active.resources.commit(touched)
         heed_problem(active, touched)

@@ -1,7 +1,8 @@
 """Tools an agent needs, each knowing how to be interrupted: files, requests, commands, git and tables.
 
 Every tool is a plain function outside a run. Inside one it is an effect (or, where nothing is changed, a step) whose
-doubt after a crash is settled by itself wherever the outside can tell. `docs/tools.md` says what each one guarantees.
+doubt after a crash is settled by itself wherever the outside can tell. `docs/guides/tools.md` says what each one
+guarantees.
 """
 
 from perdure.tools.append import Appended, append_once

@@ -1,0 +1,92 @@
+"""A pipeline of four steps over 500,000 rows: extract, validate, transform, load.
+
+Run it, kill it in any step (`pkill -9 -f etl.py`), run it again: completed steps are not repeated, and the step that was
+killed starts from what the step before it left. The rows are made up; one in 500 is invalid on purpose.
+
+The steps hand each other files, not rows. They are in the run's working directory, which is saved together with each
+step's result: both are there after a crash, or neither. What a killed step left half written is put aside.
+"""
+
+import csv
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import perdure
+
+ROWS = 500_000
+INVALID_EVERY = 500
+
+
+@dataclass
+class Loaded:
+    rows_processed: int
+    rows_invalid: int
+    total_cents: int
+
+
+@perdure.step
+def extract(rows: int) -> int:
+    print(f"extract: {rows:,} rows", flush=True)
+    with (perdure.workdir() / "extracted.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        for number in range(rows):
+            amount = "n/a" if number % INVALID_EVERY == 0 else f"{number % 9_973}.{number % 100:02}"
+            writer.writerow((number, f"customer-{number % 1_000}", amount))
+    return rows
+
+
+@perdure.step
+def validate() -> int:
+    print("validate", flush=True)
+    invalid = 0
+    with (perdure.workdir() / "valid.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        for row in read("extracted.csv"):
+            if row[2].replace(".", "").isdigit():
+                writer.writerow(row)
+            else:
+                invalid += 1
+    return invalid
+
+
+@perdure.step
+def transform() -> int:
+    print("transform", flush=True)
+    total = 0
+    with (perdure.workdir() / "orders.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        for number, customer, amount in read("valid.csv"):
+            cents = int(amount.replace(".", ""))
+            total += cents
+            writer.writerow((number, customer.removeprefix("customer-"), cents))
+    return total
+
+
+@perdure.step
+def load(database: str) -> int:
+    """One transaction that replaces the table: killed inside it, the old table is still there, so it is safe to repeat."""
+    print(f"load: into {database}", flush=True)
+    with closing(sqlite3.connect(database)) as warehouse, warehouse:
+        warehouse.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, customer INTEGER, cents INTEGER)")
+        warehouse.execute("DELETE FROM orders")
+        return warehouse.executemany("INSERT INTO orders VALUES (?, ?, ?)", read("orders.csv")).rowcount
+
+
+@perdure.agent
+def pipeline(rows: int, database: str) -> Loaded:
+    perdure.workdir()
+    extract(rows)
+    invalid = validate()
+    total = transform()
+    return Loaded(rows_processed=load(database), rows_invalid=invalid, total_cents=total)
+
+
+def read(name: str) -> Iterator[list[str]]:
+    with (perdure.workdir() / name).open(newline="") as file:
+        yield from csv.reader(file)
+
+
+if __name__ == "__main__":
+    print(perdure.run(pipeline, ROWS, "warehouse.db"))

@@ -1,0 +1,137 @@
+"""A folder in which one example is run as its reader would run it: copied, started, killed from outside, started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+SOURCE: Final = Path(__file__).parents[2] / "src"
+WATCHED: Final = Path(__file__).parent / "watched"
+PATIENCE_SECONDS: Final = 60.0
+
+
+class Ended:
+    """What a process left: its exit code and what it wrote."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+
+    def __repr__(self) -> str:
+        return f"exit code {self.code}\n--- out\n{self.out}\n--- err\n{self.err}"
+
+
+class Stage:
+    """One example in a folder of its own, and how often a kill found it where it was meant to."""
+
+    def __init__(self, folder: Path, example: str) -> None:
+        self.folder = folder
+        self.script = Path(shutil.copy(EXAMPLES / example, folder))
+        self.kills = 0
+        self._started: list[subprocess.Popen[str]] = []
+
+    def run(self, *arguments: str) -> Ended:
+        """Run the example to its end."""
+        return self._end(self.start(*arguments))
+
+    def start(self, *arguments: str, environment: dict[str, str] | None = None, fd: int = -1) -> subprocess.Popen[str]:
+        """Start the example and return at once."""
+        return self._open([self.script.name, *arguments], environment or {}, fd)
+
+    def perdure(self, *arguments: str) -> Ended:
+        """What somebody types in a shell beside it: `perdure …`."""
+        return self._end(self._open(["-P", "-m", "perdure", *arguments], {}, -1))
+
+    def run_of(self, name: str = "-") -> dict[str, Any]:
+        """One run, the newest unless named, as `perdure show RUN --json` gives it."""
+        shown = self.perdure("show", name, "--json")
+        assert shown.code == 0, shown
+        found: dict[str, Any] = json.loads(shown.out)
+        return found
+
+    def kill_in(self, function: str, line: str, *arguments: str, occurrence: int = 1) -> Ended:
+        """Run the example until it stands before a line of one of its functions, and kill it there from outside."""
+        process, gate = self.start_until(function, line, *arguments, occurrence=occurrence)
+        return self.kill_at(process, gate)
+
+    def start_until(
+        self, function: str, line: str, *arguments: str, occurrence: int = 1
+    ) -> tuple[subprocess.Popen[str], int]:
+        """Start the example with a gate before that line; `kill_at` kills it there."""
+        gate, arrival = os.pipe()
+        place = {"WATCH_GATE": f"{function}|{line}|{occurrence}", "WATCH_GATE_FD": str(arrival)}
+        process = self.start(*arguments, environment=place, fd=arrival)
+        os.close(arrival)
+        return process, gate
+
+    def kill_at(self, process: subprocess.Popen[str], gate: int) -> Ended:
+        """Wait until the process stands at its gate, and kill it."""
+        try:
+            assert select.select([gate], [], [], PATIENCE_SECONDS)[0], "waited in vain for the gate"
+            assert os.read(gate, 1) == b"!", f"it never came to its gate: {self._end(process)}"
+        finally:
+            os.close(gate)
+        return self.kill(process)
+
+    def kill(self, process: subprocess.Popen[str]) -> Ended:
+        """Kill a living process with SIGKILL, as `kill -9` does."""
+        assert process.poll() is None, f"it had ended before the kill: {self._end(process)}"
+        os.kill(process.pid, signal.SIGKILL)
+        ended = self._end(process)
+        assert ended.code == -signal.SIGKILL, ended
+        self.kills += 1
+        return ended
+
+    def calls(self, *functions: str) -> Counter[str]:
+        """How often each of these functions was called, over all processes, by name and arguments."""
+        return self._counted("call", functions)
+
+    def returns(self, *functions: str) -> Counter[str]:
+        """How often each of these functions came to its end, over all processes, by name and arguments."""
+        return self._counted("return", functions)
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of a file that the example writes."""
+        path = self.folder / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+    def _counted(self, event: str, functions: tuple[str, ...]) -> Counter[str]:
+        seen = (line.partition(" ") for line in self.lines("watch.log"))
+        return Counter(rest for what, _, rest in seen if what == event and rest.partition(" ")[0] in functions)
+
+    def _open(self, command: list[str], environment: dict[str, str], fd: int) -> subprocess.Popen[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
+        watching = {"WATCH_SCRIPT": str(self.script), "WATCH_LOG": str(self.folder / "watch.log")}
+        path = os.pathsep.join([str(WATCHED), str(SOURCE)])
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=self.folder,
+            env={**kept, **watching, "PYTHONPATH": path, "COLUMNS": "100", **environment},
+            pass_fds=[fd] if fd >= 0 else [],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def _end(self, process: subprocess.Popen[str]) -> Ended:
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        return Ended(process.returncode, out, err)
