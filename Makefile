@@ -26,6 +26,11 @@ check: .venv/installed ## Lint, check the format, the types and the layers
 bench: .venv/bench-installed ## Measure the cost of a step against the alternatives
 	@.venv/bin/python -m benchmarks
 
+docs: .venv/installed ## Write the reference anew and build the site into build/docs
+	@.venv/bin/python -m docs.generate
+	@.venv/bin/python -m sphinx -b html -W --keep-going -q -j auto docs build/docs
+	@echo 'build/docs/index.html'
+
 torture: .venv/installed ## Run the long campaigns of crashes
 	@.venv/bin/python -m pytest -n 2 -m torture
 
@@ -54,4 +59,4 @@ clean: ## Remove .venv, builds and caches
 	@$(PIP_INSTALL) -e '.[bench]'
 	@touch $@
 
-.PHONY: help demo test check bench torture clean
+.PHONY: help demo test check bench docs torture clean

@@ -1,10 +1,12 @@
 """A pipeline of four steps over 500,000 rows: extract, validate, transform, load.
 
-Run it, kill it in any step (`pkill -9 -f etl.py`), run it again: completed steps are not repeated, and the step that was
-killed starts from what the step before it left. The rows are made up; one in 500 is invalid on purpose.
+    python etl.py &                       in the background, so that the same shell can kill it
+    kill -9 %1                            in any of the four steps
+    python etl.py                         goes on with that step; those before it are not repeated
 
-The steps hand each other files, not rows. They are in the run's working directory, which is saved together with each
-step's result: both are there after a crash, or neither. What a killed step left half written is put aside.
+The rows are made up; one in 500 is invalid on purpose. The steps hand each other files, not rows. The files are in the
+run's working directory, which is saved together with each step's result: both are there after a crash, or neither. What
+a killed step left half written is put aside.
 """
 
 import csv
@@ -20,9 +22,10 @@ INVALID_EVERY = 500
 
 
 @dataclass
-class Loaded:
-    rows_processed: int
+class Summary:
+    rows_extracted: int
     rows_invalid: int
+    rows_processed: int
     total_cents: int
 
 
@@ -66,7 +69,7 @@ def transform() -> int:
 
 @perdure.step
 def load(database: str) -> int:
-    """One transaction that replaces the table: killed inside it, the old table is still there, so it is safe to repeat."""
+    """One transaction replaces the table: killed inside it, the old table is still there, so it is safe to repeat."""
     print(f"load: into {database}", flush=True)
     with closing(sqlite3.connect(database)) as warehouse, warehouse:
         warehouse.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, customer INTEGER, cents INTEGER)")
@@ -75,12 +78,12 @@ def load(database: str) -> int:
 
 
 @perdure.agent
-def pipeline(rows: int, database: str) -> Loaded:
-    perdure.workdir()
-    extract(rows)
+def pipeline(rows: int, database: str) -> Summary:
+    perdure.workdir()  # opened here, used in the steps, saved with the result of each
+    extracted = extract(rows)
     invalid = validate()
-    total = transform()
-    return Loaded(rows_processed=load(database), rows_invalid=invalid, total_cents=total)
+    total_cents = transform()
+    return Summary(extracted, invalid, load(database), total_cents)
 
 
 def read(name: str) -> Iterator[list[str]]:

@@ -1,7 +1,10 @@
 """A first script of one's own: six pages are read one after the other, then one mail is sent.
 
-Run it, kill it from another shell while it reads (`pkill -9 -f first.py`), and run it again: it goes on at the page it
-was killed at. No model and no mail server is needed: both are made up, and the mail is a line in outbox.txt.
+    python first.py &                     in the background, so that the same shell can kill it
+    kill -9 %1                            while it reads
+    python first.py                       goes on at the page it was killed at
+
+The model and the mail server are made up: reading takes half a second, and the mail is a line in outbox.txt.
 """
 
 import time

@@ -15,10 +15,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from perdure import clock
 from perdure.engine.ledger import resource_of
-from perdure.engine.whereabouts import CONTINUED, continuation
-from perdure.errors import UsageError
+from perdure.engine.prefix import completes, cut, steps_in, working_state
+from perdure.engine.whereabouts import CONTINUED, continuation, of_one_moment
 from perdure.records import (
-    COMPLETIONS,
     Attempt,
     Delivery,
     Done,
@@ -51,11 +50,8 @@ from perdure.status import (
     waits_in,
 )
 from perdure.store.lease import read_park
-from perdure.telemetry.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from perdure.store.protocol import Store
 
 FORMAT: Final = 1
@@ -63,8 +59,6 @@ FORMAT: Final = 1
 
 SMALL_BYTES: Final = 1000
 """Up to this size a recorded result is part of the document; of a larger one its digest is."""
-
-_LOOKS: Final = 100
 
 
 class Ref(Struct, frozen=True):
@@ -266,10 +260,10 @@ class Checkpoint(Struct, frozen=True):
 def document(store: Store, run: Run, *, commands: Commands | None = None, at_step: int | None = None) -> Checkpoint:
     """The checkpoint of a run as it stands, or as it was right after its N-th completed step (0: as accepted)."""
     commands = commands or Commands()
-    run, records = _of_one_moment(store, run)
-    known = records if at_step is None else records[: _cut(run, records, at_step)]
+    run, records = of_one_moment(store, run)
+    known = records if at_step is None else records[: cut(records, at_step, of=run.name)]
     view = View(store, run, known, records[len(known) :], commands, is_past=at_step is not None)
-    state = _working_state(known)
+    state = working_state(known)
     progress = view.progress()
     arguments = view.journal.started().arguments
     status = view.status
@@ -281,7 +275,7 @@ def document(store: Store, run: Run, *, commands: Commands | None = None, at_ste
         run=view.run_part(),
         goal=_goal(state, arguments),
         arguments=arguments,
-        step=_steps(known),
+        step=steps_in(known),
         total=progress.total if progress else None,
         progress=progress,
         position=view.position(),
@@ -359,7 +353,7 @@ class View:
         """The last completed step, and the one that comes next where that is known."""
         last = None
         for record in reversed(self.records):
-            if _completes(record):
+            if completes(record):
                 step = self._step(record.key)
                 failed = record.kind != Kind.VERDICT and read_body(record).failure is not None
                 last = LastPart(**_fields(step), at=record.at, failed=failed)
@@ -525,61 +519,6 @@ class View:
         if opened.reason == "signal":
             return self.commands.signal(self.run, wait)
         return self.commands("show", child.name) if child is not None else None
-
-
-def _of_one_moment(store: Store, run: Run) -> tuple[Run, list[Record]]:
-    """The row and the journal that belong together, although somebody may be extending them."""
-    for _ in range(_LOOKS):
-        run = store.read_run(run.run_id) or run
-        records = store.load_journal(run.run_id)
-        if len(records) == run.length:
-            break
-    return run, records
-
-
-def _cut(run: Run, records: list[Record], at_step: int) -> int:
-    """How many records there were right after the N-th completed step."""
-    steps, found = 0, 1 if at_step == 0 else 0
-    for position, record in enumerate(records, 1):
-        steps += _change(record)
-        if at_step and steps == at_step and _completes(record):
-            found = position
-    if not found:
-        raise UsageError(
-            f"Run {run.name} has not completed {counted(at_step, 'step')}: it has completed {_steps(records)}.",
-            safe="nothing was changed.",
-            hint=f"--at 0 to --at {_steps(records)}",
-        )
-    return found
-
-
-def _steps(records: list[Record]) -> int:
-    return sum(map(_change, records))
-
-
-def _change(record: Record) -> int:
-    """By how many completed steps a record moves the run; a failure that ended it is attempted anew."""
-    if record.kind == Kind.ENDED:
-        return -len(read_body(record).reopened)
-    return int(_completes(record))
-
-
-def _completes(record: Record) -> bool:
-    return record.kind in COMPLETIONS or (record.kind == Kind.VERDICT and read_body(record).outcome == "happened")
-
-
-def _completions(records: list[Record]) -> Iterator[Done]:
-    return (read_body(record) for record in records if record.kind in COMPLETIONS)
-
-
-def _working_state(records: list[Record]) -> dict[str, Raw]:
-    """The agent's working state, as the recorded changes make it."""
-    state: dict[str, Raw] = {}
-    for done in _completions(records):
-        state.update(done.state or {})
-        for name in done.dropped:
-            state.pop(name, None)
-    return state
 
 
 def _goal(state: dict[str, Raw], arguments: Raw) -> str | None:

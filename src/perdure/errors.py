@@ -15,6 +15,7 @@ PerdureError                      exit code
 │   ├── FormatTooNew              6
 │   ├── ResourceMissing
 │   ├── ResourceChanged
+│   ├── RunImported
 │   ├── EffectInDoubt             4
 │   └── RunHeld
 ├── RunWaits                      3
@@ -178,6 +179,12 @@ class ResourceChanged(ResumeError):
     """Something the run refers to is not as the run left it."""
 
     code = "resource_changed"
+
+
+class RunImported(ResumeError):
+    """The run came from a file and may have gone further elsewhere; a person must ask for it by name."""
+
+    code = "run_imported"
 
 
 class EffectInDoubt(ResumeError):

@@ -183,6 +183,29 @@ class Ancestor(Struct, frozen=True):
     arguments: str
 
 
+class Change(Struct, frozen=True, omit_defaults=True):
+    """Working state that a fork was given: set once the call with this key is past, or before the first call."""
+
+    state: dict[str, Raw]
+    after: str = ""
+
+
+class Origin(Struct, frozen=True, omit_defaults=True):
+    """Where a fork comes from, and what it has from there."""
+
+    run_id: str
+    name: str
+    at: int
+    """How many completed steps of the other run it has."""
+    records: int = 1
+    """Its records up to here are those of the other run."""
+    keys: dict[str, str] = {}
+    """The effects that were in doubt there, by step key, and the keys under which the outside may know them."""
+    changes: tuple[Change, ...] = ()
+    arguments: tuple[str, ...] = ()
+    """The arguments that were replaced."""
+
+
 class Started(Struct, frozen=True, omit_defaults=True):
     """Body of the first record: what was asked for, and by which code."""
 
@@ -197,6 +220,7 @@ class Started(Struct, frozen=True, omit_defaults=True):
     deadline_at: float = 0.0
     signals: tuple[str, ...] | None = None
     """The names of the signals it hears, where its agent declares them."""
+    forked_from: Origin | None = None
 
 
 class Delivery(Struct, frozen=True, omit_defaults=True):

@@ -9,10 +9,10 @@ import functools
 import math
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from perdure.errors import InvalidSettings
 from perdure.records import Durability
@@ -24,14 +24,26 @@ _NOT_SETTINGS: Final = frozenset({"PERDURE_TEST_POSTGRES"})
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """What can be chosen, with the defaults."""
 
-    store: str = "./.perdure/perdure.db"
-    durability: Durability = "power"
-    deliveries: int = 3
-    renew_seconds: float = 10.0
-    stall_seconds: float = 120.0
-    open_seconds: float = 10.0
-    cancel_grace_seconds: float = 10.0
-    quiet: bool = False
+    store: Annotated[str, Meta(description="where the runs are kept: the path of an SQLite file")] = "./.perdure/perdure.db"
+    durability: Annotated[
+        Durability,
+        Meta(
+            description="power: a step is synced to the device before its value is used; process: steps survive the end of "
+            "the process, and a power loss may cost the last moments. Effects are always synced"
+        ),
+    ] = "power"
+    deliveries: Annotated[
+        int, Meta(description="how many processes in a row may end without a completed step before a run is parked")
+    ] = 3
+    renew_seconds: Annotated[float, Meta(description="how often a process says that it still holds its runs")] = 10.0
+    stall_seconds: Annotated[
+        float, Meta(description="after how long without such a sign another process may take its runs over")
+    ] = 120.0
+    open_seconds: Annotated[float, Meta(description="how long to wait for a store that another process is opening")] = 10.0
+    cancel_grace_seconds: Annotated[
+        float, Meta(description="how long a step of a cancelled run may go on before the run ends without it")
+    ] = 10.0
+    quiet: Annotated[bool, Meta(description="say nothing on standard error but errors")] = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that could never work."""

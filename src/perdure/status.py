@@ -6,6 +6,7 @@ no code of the user's is loaded.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 from pathlib import Path
@@ -19,7 +20,7 @@ from perdure.engine.ask import approving
 from perdure.engine.settle import Letter
 from perdure.engine.wait import mail_key
 from perdure.engine.whereabouts import continuation
-from perdure.errors import CommitsLost, PerdureError, RunPaused
+from perdure.errors import CheckpointCorrupt, CommitsLost, PerdureError, RunPaused
 from perdure.records import FINISHED, Ended, Kind, Note, Opened, Repaired, Run, RunState, WaitReason, read_body
 from perdure.replay import Journal
 from perdure.settings import current_settings
@@ -83,6 +84,8 @@ class Status(Struct, frozen=True):
     hint: str = ""
     next: str = ""
     progress: Note | None = None
+    brief: str = ""
+    """Why, in a word or two, for a table; empty where the reason says it."""
 
     @property
     def words(self) -> str:
@@ -93,23 +96,38 @@ class Status(Struct, frozen=True):
 class Commands:
     """Commands as a person can paste them; with `store`, they name it."""
 
-    def __init__(self, store: str = "") -> None:
+    def __init__(self, store: str = "", *, runs: Store | None = None) -> None:
+        self._location = store
         self._store = ("--store", store) if store else ()
+        self._runs = runs
 
     def __call__(self, *words: str) -> str:
         return shlex.join(("perdure", *words, *self._store))
 
+    def among(self, runs: Store) -> Commands:
+        """The same for the runs of this store: one that shares its name with another is called by its id."""
+        return Commands(self._location, runs=runs)
+
+    def named(self, run: Run) -> str:
+        """What to call this run, so that no other is meant."""
+        if self._runs is None:
+            return run.name
+        with contextlib.suppress(CheckpointCorrupt):
+            if len(self._runs.list_runs(name=run.name, limit=2)) <= 1:
+                return run.name
+        return run.run_id
+
     def resume(self, run: Run) -> str:
         """How to resume; the demo's code is known, any other must be named."""
         if is_demo(run.agent):
-            return self("resume", run.name)
-        return self("resume", run.name, "--app", _likely_app(run.agent))
+            return self("resume", self.named(run))
+        return self("resume", self.named(run), "--app", _likely_app(run.agent))
 
     def settle(self, run: Run, effect: OpenEffect, others: list[OpenEffect]) -> str:
         """How to settle this effect, by its name where that is enough."""
         is_alone = sum(other.name == effect.name for other in others) <= 1 and not effect.name.isdecimal()
         step = effect.name if is_alone else str(effect.number)
-        return f"{self('settle', run.name, step)} --did-not-happen (or: --happened RESULT_AS_JSON)"
+        return f"{self('settle', self.named(run), step)} --did-not-happen (or: --happened RESULT_AS_JSON)"
 
     def answer(self, run: Run, wait: OpenWait, others: list[OpenWait]) -> str:
         """How to answer this question; it ends in <> or (), so that no shell takes it before a person has chosen."""
@@ -119,14 +137,14 @@ class Commands:
         return f"{self.reply('answer', run, wait, others)} {'<text>' if question is None else answer_words(question)}"
 
     def reply(self, verb: str, run: Run, wait: OpenWait, others: list[OpenWait]) -> str:
-        """This verb for this question; its number is named where there are several."""
+        """The command of this verb for this question; its number is named where there are several."""
         questions = sum(bool(other.question_number) for other in others)
         which = ("--question", str(wait.question_number)) if questions > 1 else ()
-        return self(verb, run.name, *which)
+        return self(verb, self.named(run), *which)
 
     def signal(self, run: Run, wait: OpenWait) -> str:
         """How to send what this wait is for."""
-        return f"{self('signal', run.name, wait.opened.signal)} [JSON]"
+        return f"{self('signal', self.named(run), wait.opened.signal)} [JSON]"
 
 
 def is_demo(agent: str) -> bool:
@@ -141,19 +159,28 @@ def answer_words(question: Question) -> str:
     return "<text>" if bytes(question.form) == b"null" else "--value <json>"
 
 
-def status_of(store: Store, run: Run, commands: Commands) -> Status:
-    """Where this run stands."""
+def status_of(store: Store, run: Run, commands: Commands, *, records: list[Record] | None = None) -> Status:
+    """Where this run stands; `records` is its journal, where it is at hand."""
+    commands = commands.among(store)
     park = read_park(run)
     if run.state in FINISHED:
         return _finished(store, run, commands)
+    repair = commands("repair", commands.named(run))
     if park.code == CommitsLost.code:
-        return _parked(run, park, next_command=commands("repair", run.name))
+        return _parked(run, park, next_command=repair)
     try:
-        journal = Journal(records := store.load_journal(run.run_id), suspects=run.suspects)
+        known = store.load_journal(run.run_id) if records is None else records
     except PerdureError as error:
-        return Status(run.state, run.updated_at, run.reason, error.message, error.hint, commands("repair", run.name))
-    status = _unfinished(store, run, journal, records[-1], commands)
+        return _damaged(store, run, error, repair)
+    journal = Journal(known, suspects=run.suspects)
+    status = _unfinished(store, run, journal, known[-1], commands)
     return msgspec.structs.replace(status, progress=progress_of(journal))
+
+
+def _damaged(store: Store, run: Run, error: PerdureError, repair: str) -> Status:
+    """A journal that cannot be read says nothing; who holds the run is known all the same."""
+    state = _held(store, run, repair).state if run.state == RunState.RUNNING else run.state
+    return Status(state, run.updated_at, run.reason, error.message, error.hint, repair, brief="damaged")
 
 
 def _unfinished(store: Store, run: Run, journal: Journal, last: Record, commands: Commands) -> Status:
@@ -281,7 +308,7 @@ def _finished(store: Store, run: Run, commands: Commands) -> Status:
     if following is None or following.run_id == run.run_id:
         return Status(run.state, run.updated_at)
     cause = f"goes on as {following.name}"
-    return Status(run.state, run.updated_at, cause=cause, next=commands("show", following.name))
+    return Status(run.state, run.updated_at, cause=cause, next=commands("show", commands.named(following)))
 
 
 def _held(store: Store, run: Run, going_on: str) -> Status:
@@ -289,18 +316,23 @@ def _held(store: Store, run: Run, going_on: str) -> Status:
     holder = store.read_worker(run.holder)
     at = max(run.updated_at, holder.beat_at if holder else 0.0)
     if store.is_running(run, stall_seconds=stall_seconds):
-        return Status(RunState.RUNNING, at, cause=f"held by {holder_words(holder)}")
+        brief = f"pid {holder.pid}@{holder.host}" if holder else ""
+        return Status(RunState.RUNNING, at, cause=f"held by {holder_words(holder)}", brief=brief)
     is_stalled = store.is_running(run, stall_seconds=math.inf)
     presence = Presence.STALLED if is_stalled else Presence.DEAD
-    return Status(RunState.QUEUED, at, cause=f"{presence.value} ({holder_words(holder)})", next=going_on)
+    brief = presence.value.removeprefix("its ")
+    return Status(RunState.QUEUED, at, cause=f"{presence.value} ({holder_words(holder)})", next=going_on, brief=brief)
 
 
 def _paused(store: Store, run: Run, park: Park, commands: Commands, going_on: str) -> Status:
     if not is_paused(store, run):
-        return Status(run.state, run.updated_at, run.reason, "unpaused; a resume takes it up", next=going_on)
+        return Status(
+            run.state, run.updated_at, run.reason, "unpaused; a resume takes it up", next=going_on, brief="unpaused"
+        )
     by = next((mail.by for mail in reversed(store.read_mail(run.run_id)) if mail.kind == "pause"), "somebody")
     cause = park.message if park.code == RunPaused.code else f"paused by {by}"
-    return Status(run.state, run.updated_at, run.reason, cause, next=commands("unpause", run.name))
+    unpause = commands("unpause", commands.named(run))
+    return Status(run.state, run.updated_at, run.reason, cause, next=unpause, brief="paused")
 
 
 def _in_doubt(run: Run, effects: list[OpenEffect], park: Park, commands: Commands, going_on: str) -> Status:
@@ -309,7 +341,7 @@ def _in_doubt(run: Run, effects: list[OpenEffect], park: Park, commands: Command
         return _parked(run, park, next_command=going_on)
     if not unsettled:
         cause = f"settled by {effects[0].by}; a resume takes it up"
-        return Status(run.state, run.updated_at, run.reason, cause, next=going_on)
+        return Status(run.state, run.updated_at, run.reason, cause, next=going_on, brief="settled")
     first = unsettled[0]
     more = f", and {len(unsettled) - 1} more" if len(unsettled) > 1 else ""
     cause = park.message or f"{first.shown} was started and never confirmed ({first.why}){more}"
@@ -321,9 +353,9 @@ def _waiting(store: Store, run: Run, journal: Journal, commands: Commands, going
     waits = open_waits(store, run, journal)
     come = next((wait for wait in waits if wait.has_come), None)
     if come is not None:
-        return Status(
-            run.state, run.updated_at, run.reason, f"{_come_words(come)}; a resume takes it up", next=going_on
-        )
+        words = _come_words(come)
+        cause = f"{words}; a resume takes it up"
+        return Status(run.state, run.updated_at, run.reason, cause, next=going_on, brief=words)
     first = next((wait for wait in waits if wait.opened.reason == run.reason), None)
     if first is None:
         return _parked(run, read_park(run), next_command=going_on)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ DOCS: Final = ROOT / "docs"
 EVERY_PAGE: Final = sorted(DOCS.glob("*.md")) + sorted(DOCS.glob("*/*.md"))
 _FENCED: Final = re.compile(r"^```(python|toml|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _FILE_NAME: Final = re.compile(r"# ([\w.]+\.(?:py|toml))\n")
+_DOTS: Final = re.compile(r"^ *…\n", re.MULTILINE)
 _SECONDS: Final = 90.0
 _JOB: Final = re.compile(r"^(bash: line \d+: +\d+ .*|\[\d+\].*)\n", re.MULTILINE)
 _VOLATILE: Final = (
@@ -77,9 +77,9 @@ def perform(steps: list[File | Script | Said], folder: Path) -> list[tuple[Said,
     with Shell(folder) as shell:
         for step in steps:
             if isinstance(step, File):
-                (folder / step.name).write_text(step.text, encoding="utf-8")
+                shell.write(step.name, step.text)
             elif isinstance(step, Script):
-                (folder / "block.py").write_text(step.text, encoding="utf-8")
+                shell.write("block.py", step.text)
                 printed = shell.type("python block.py || echo FAILED")
                 assert "FAILED" not in printed, f"{step.text}\n{printed}"
             else:
@@ -94,13 +94,19 @@ def settled(text: str) -> str:
     return text.strip()
 
 
+def agrees(said: str, printed: str) -> bool:
+    """Whether this is what a page says; a line of dots there stands for any lines."""
+    parts = [re.escape(settled(part)) for part in _DOTS.split(said)]
+    return re.fullmatch(r"\s*.*?\s*".join(parts), settled(printed), re.DOTALL) is not None
+
+
 class Shell:
     """One bash for a whole page, so that its jobs and variables are there for the next command."""
 
     def __init__(self, folder: Path) -> None:
-        python = shlex.quote(sys.executable)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
-        quiet = {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1", "COLUMNS": "100", "NO_COLOR": "1"}
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        quiet = {"PATH": programs, "PYTHONUNBUFFERED": "1", "COLUMNS": "100", "NO_COLOR": "1"}
         self._bash = subprocess.Popen(
             ["bash"],
             cwd=folder,
@@ -115,22 +121,26 @@ class Shell:
         self._changed = threading.Condition()
         self._marks = 0
         threading.Thread(target=self._listen, daemon=True).start()
-        self._write(f'python() {{ {python} "$@"; }}; perdure() {{ {python} -P -m perdure "$@"; }}')
         # The package under test is installed already; what a reader installs must be called what it is called.
-        self._write("pip() { python -m pip show --quiet \"${@:2}\" && echo; }")
+        self._write('pip() { python -m pip show --quiet "${@:2}"; }')
 
     def type(self, command: str, *, until: str = "") -> str:
-        """What a command prints; one that is sent to the background is heard until it has said `until`."""
+        """What a command prints; one that is sent to the background is heard until it has said the last line of `until`."""
         with self._changed:
             before = len(self._heard)
         self._marks += 1
         mark = f"==mark {self._marks}=="
         if command.endswith("&"):
             self._write(f"{command[:-1]} </dev/null &\nspoken=$!")
-            return self._wait(before, lambda text: settled(until) in settled(text), command)
+            last = settled(until).splitlines()[-1]
+            return self._wait(before, lambda text: last in settled(text).splitlines(), command)
         self._write(f"(exit $ended); {{ {command}\n}} </dev/null; ended=$?; echo {mark}")
         printed = self._wait(before, lambda text: f"{mark}\n" in text, command)
         return _JOB.sub("", printed.partition(f"{mark}\n")[0])
+
+    def write(self, name: str, text: str) -> None:
+        """Make a file where the shell is."""
+        Path(self.type("pwd").strip(), name).write_text(text, encoding="utf-8")
 
     def __enter__(self) -> Self:
         return self
@@ -163,9 +173,9 @@ def recorded(page: str) -> str:
     """The page with what its commands print today; the page itself where nothing of weight differs."""
     with tempfile.TemporaryDirectory() as folder:
         heard = perform(steps_of(page), Path(folder))
-    if all(settled(said.printed) == settled(printed) for said, printed in heard):
+    if all(agrees(said.printed, printed) for said, printed in heard):
         return page
-    written = iter(printed for _, printed in heard)
+    written = iter(_shortened(printed, said.printed) for said, printed in heard)
 
     def anew(block: re.Match[str]) -> str:
         if block[1] != "console":
@@ -179,6 +189,15 @@ def recorded(page: str) -> str:
 def _said(text: str) -> list[tuple[str, str]]:
     parts = re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
     return [(part.partition("\n")[0], part.partition("\n")[2]) for part in parts]
+
+
+def _shortened(printed: str, said: str) -> str:
+    """What was printed, with dots where the page had them: after as many lines, and before as many."""
+    if not _DOTS.search(said) or _DOTS.search(printed):
+        return printed
+    before, after = (part.count("\n") for part in _DOTS.split(said.strip("\n") + "\n", maxsplit=1))
+    lines = printed.strip("\n").splitlines(keepends=True)
+    return "".join([*lines[:before], "  …\n", *lines[len(lines) - after :]])
 
 
 def _tidy(printed: str) -> str:

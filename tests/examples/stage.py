@@ -1,17 +1,19 @@
-"""A folder in which one example is run as its reader would run it: copied, started, killed from outside, started again."""
+"""A folder in which one example is run as its reader would: copied, started, killed from outside, started again."""
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import shutil
 import signal
 import subprocess
 import sys
-from collections import Counter
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from tests.crash.evidence import Journal, read_journal, reading
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 SOURCE: Final = Path(__file__).parents[2] / "src"
@@ -40,6 +42,10 @@ class Stage:
         self.kills = 0
         self._started: list[subprocess.Popen[str]] = []
 
+    @property
+    def database(self) -> Path:
+        return self.folder / ".perdure" / "perdure.db"
+
     def run(self, *arguments: str) -> Ended:
         """Run the example to its end."""
         return self._end(self.start(*arguments))
@@ -50,14 +56,20 @@ class Stage:
 
     def perdure(self, *arguments: str) -> Ended:
         """What somebody types in a shell beside it: `perdure …`."""
-        return self._end(self._open(["-P", "-m", "perdure", *arguments], {}, -1))
+        return self.python("-P", "-m", "perdure", *arguments)
 
-    def run_of(self, name: str = "-") -> dict[str, Any]:
-        """One run, the newest unless named, as `perdure show RUN --json` gives it."""
-        shown = self.perdure("show", name, "--json")
-        assert shown.code == 0, shown
-        found: dict[str, Any] = json.loads(shown.out)
-        return found
+    def python(self, *arguments: str) -> Ended:
+        """Another program in the same folder, to its end."""
+        return self._end(self._open(list(arguments), {}, -1))
+
+    def run_ids(self, agent: str) -> list[str]:
+        """The ids of the runs of an agent, read without perdure."""
+        with reading(self.database) as database:
+            return [run_id for (run_id,) in database.execute("SELECT run_id FROM runs WHERE agent = ?", (agent,))]
+
+    def journal(self, run_id: str) -> Journal:
+        """What is committed of a run, read without perdure."""
+        return read_journal(self.database, run_id)
 
     def kill_in(self, function: str, line: str, *arguments: str, occurrence: int = 1) -> Ended:
         """Run the example until it stands before a line of one of its functions, and kill it there from outside."""
@@ -84,21 +96,36 @@ class Stage:
         return self.kill(process)
 
     def kill(self, process: subprocess.Popen[str]) -> Ended:
-        """Kill a living process with SIGKILL, as `kill -9` does."""
+        """Kill a living process as a person does, with `kill -9`."""
         assert process.poll() is None, f"it had ended before the kill: {self._end(process)}"
-        os.kill(process.pid, signal.SIGKILL)
+        subprocess.run(["kill", "-9", str(process.pid)], check=True)
         ended = self._end(process)
         assert ended.code == -signal.SIGKILL, ended
         self.kills += 1
         return ended
 
-    def calls(self, *functions: str) -> Counter[str]:
-        """How often each of these functions was called, over all processes, by name and arguments."""
-        return self._counted("call", functions)
+    def called(self, *functions: str) -> list[str]:
+        """Every call of these functions, in order and over all processes."""
+        return [name for name, _ in self._seen("call") if name in functions]
 
-    def returns(self, *functions: str) -> Counter[str]:
-        """How often each of these functions came to its end, over all processes, by name and arguments."""
-        return self._counted("return", functions)
+    def returned(self, *functions: str) -> list[str]:
+        """Every call of these functions that came to its end, in order and over all processes."""
+        return [name for name, _ in self._seen("return") if name in functions]
+
+    def called_with(self, function: str) -> list[str]:
+        """What this function was called with as its first argument, each time."""
+        return [argument for name, argument in self._seen("call") if name == function]
+
+    def returned_with(self, function: str) -> list[str]:
+        """What this function had as its first argument, each time it came to its end."""
+        return [argument for name, argument in self._seen("return") if name == function]
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Look until something is so."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"waited in vain for {what}"
+            time.sleep(0.05)
 
     def lines(self, name: str) -> list[str]:
         """The lines of a file that the example writes."""
@@ -111,9 +138,10 @@ class Stage:
             process.kill()
             process.communicate()
 
-    def _counted(self, event: str, functions: tuple[str, ...]) -> Counter[str]:
-        seen = (line.partition(" ") for line in self.lines("watch.log"))
-        return Counter(rest for what, _, rest in seen if what == event and rest.partition(" ")[0] in functions)
+    def _seen(self, event: str) -> list[tuple[str, str]]:
+        """Calls or returns, each as the function and its first argument."""
+        split = (line.split("\t") for line in self.lines("watch.log"))
+        return [(name, argument) for what, name, argument in split if what == event]
 
     def _open(self, command: list[str], environment: dict[str, str], fd: int) -> subprocess.Popen[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}

@@ -68,12 +68,12 @@ def test_form_shows_its_fields_and_a_misfit_names_field_and_expectation(asking: 
         ('{"cents": 0}', "answer.cents must be at least 1, not 0"),
         ('{"cents": 5, "colour": 1}', "answer.colour is unknown; known are cents, why"),
     ):
-        result = asking.perdure("answer", name, "--json", given)
+        result = asking.perdure("answer", name, "--value", given)
         assert result.code == 2, result
         assert said in result.err
         assert f"safe: nothing was recorded; run {name} still waits." in result.err
         assert len(result.err.splitlines()) == 3
-    result = asking.perdure("answer", name, "--json", '{"cents": 5}')
+    result = asking.perdure("answer", name, "--value", '{"cents": 5}')
     assert result.code == 0, result
     assert '      cents  integer {"minimum":1}\n' in result.out
     assert "      why    string (may be left out): for the books\n" in result.out
@@ -121,9 +121,9 @@ def test_refusals_are_three_lines_and_record_nothing(asking: Any) -> None:
     name = ask(asking, "choose")
     for arguments, said in (
         (["maybe"], "the answer must be one of send, discard, not 'maybe'"),
-        (["--json", "{"], "--json { is not JSON"),
-        (["--json", "NaN"], "is not JSON"),
-        (["send", "--json", '"send"'], "ANSWER and --json exclude each other."),
+        (["--value", "{"], "--value { is not JSON"),
+        (["--value", "NaN"], "is not JSON"),
+        (["send", "--value", '"send"'], "ANSWER and --value exclude each other."),
         (["send", "--question", "7"], "0 open questions like that"),
         (["send", "--question", "Pay?"], "0 open questions like that"),
         (["send", "--by", "\x1b[31m"], "is no name"),

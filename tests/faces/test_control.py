@@ -40,7 +40,7 @@ def asking(place: Any) -> Any:
 def test_run_nobody_holds_is_cancelled_at_once(asking: Any) -> None:
     asking.python("work.py", "choose")
     name = asking.name()
-    result = asking.perdure("cancel", name, "--by", "Ada")
+    result = asking.perdure("cancel", name, "--yes", "--by", "Ada")
     assert result.code == 0, result
     assert f"{name}  cancelled; what its 1 completed step did stands\n" in result.out
     assert f"  next: perdure show {name} (it cannot be resumed; fresh=True starts over)\n" in result.out
@@ -53,14 +53,14 @@ def test_run_nobody_holds_is_cancelled_at_once(asking: Any) -> None:
 def test_children_end_with_their_parent(asking: Any) -> None:
     asking.python("-c", LEFT, "parent", "RunEnded", "child")
     parent = next(run for run in asking.runs() if run["agent"] == "work.parent")
-    assert asking.perdure("cancel", parent["name"]).code == 0
+    assert asking.perdure("cancel", parent["name"], "--yes").code == 0
     assert {run["state"] for run in asking.runs()} == {"cancelled"}
 
 
 def test_held_run_ends_at_its_next_step(place: Any) -> None:
     place.write("work.py", HELD)
     process = place.start("work.py")
-    result = place.perdure("cancel", "-")
+    result = place.perdure("cancel", "-", "--yes")
     assert result.code == 0, result
     assert f"asked to end at its next step: held by pid {process.pid} on" in result.out.replace("\n  ", " ")
     assert process.wait(60) in (0, 1)
@@ -102,7 +102,7 @@ def test_waiting_run_that_is_paused_does_not_go_on_when_answered(asking: Any) ->
 
 def test_unpausing_a_finished_run_is_refused(asking: Any) -> None:
     asking.python("work.py", "choose")
-    asking.perdure("cancel", "-")
+    asking.perdure("cancel", "-", "--yes")
     for command in ("pause", "unpause"):
         result = asking.perdure(command, "-")
         assert result.code == 2, result

@@ -33,7 +33,7 @@ def test_every_open_question_is_listed_oldest_first_with_its_command(asking: Any
     assert (choose["options"], choose["assignee"]) == (["send", "discard"], "lead")
     assert choose["due_at"] == pytest.approx(choose["asked_at"] + 8 * 3600, abs=1)
     assert choose["show"] == {"facts": "facts about ada"}
-    assert refund["answer"] == f"perdure answer {names['refund']} --json <json>"
+    assert refund["answer"] == f"perdure answer {names['refund']} --value <json>"
     assert choose["answer"] == f"perdure answer {names['choose']} <send|discard>"
     assert second["answer"] == f"perdure answer {names['both']} --question 2 <text>"
     shown = asking.perdure("inbox").out
@@ -82,7 +82,7 @@ def test_no_code_of_the_user_is_loaded(asking: Any) -> None:
         ["unpause", "-"],
         ["signal", "-", "go"],
         ["answer", "-", "send"],
-        ["cancel", "-"],
+        ["cancel", "-", "--yes"],
     ):
         result = asking.perdure(*arguments)
         assert result.code == 0, result
@@ -91,7 +91,7 @@ def test_no_code_of_the_user_is_loaded(asking: Any) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["inbox"], ["answer", "-", "x"], ["signal", "-", "x"], ["cancel", "-"], ["pause", "-"], ["unpause", "-"]],
+    [["inbox"], ["answer", "-", "x"], ["signal", "-", "x"], ["cancel", "-", "--yes"], ["pause", "-"], ["unpause", "-"]],
 )
 def test_store_that_is_not_there_is_not_made(place: Any, arguments: list[str]) -> None:
     result = place.perdure(*arguments)

@@ -90,7 +90,7 @@ def test_wrong_input_is_refused_and_nothing_recorded(doubt: Any) -> None:
         (["fetch", "--fail"], "is not in doubt; in doubt: 3 send."),
         (["1", "--fail"], "is not in doubt; in doubt: 3 send."),
         (["99", "--fail"], "is not in doubt; in doubt: 3 send."),
-        (["send", "--maybe"], "No such option"),
+        (["send", "--maybe"], "has no option --maybe"),
     ):
         result = doubt.perdure("settle", "-", *arguments)
         assert result.code == 2, result

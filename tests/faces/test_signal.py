@@ -55,7 +55,7 @@ def test_refusals_are_three_lines(listening: Any) -> None:
         assert len(result.err.splitlines()) == 3, result
         assert (result.out + result.err).replace("\n", "").isprintable()
     assert listening.perdure("signal", "-").code == 2
-    listening.perdure("cancel", "-")
+    listening.perdure("cancel", "-", "--yes")
     ended = listening.perdure("signal", "-", "go")
     assert ended.code == 2, ended
     assert "is cancelled: it hears nothing any more." in ended.err

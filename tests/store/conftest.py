@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perdure import clock
-from tests.store.places import MemoryPlace, SqlitePlace
+from tests.postgres import schema_url
+from tests.store.places import MemoryPlace, PostgresPlace, SqlitePlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,27 +19,37 @@ if TYPE_CHECKING:
 class ManualClock:
     """Time that passes only when a test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place | None = None) -> None:
+        self.place = place
         self.wall = 1_000_000.0
         self.boot = 500.0
 
     def advance(self, seconds: float) -> None:
         self.wall += seconds
         self.boot += seconds
+        if isinstance(self.place, PostgresPlace):
+            self.place.let_pass(seconds)
 
 
 @pytest.fixture
-def manual_clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
-    manual = ManualClock()
+def manual_clock(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ManualClock:
+    """Time in the hands of the test, also for a server, which tells it by itself."""
+    manual = ManualClock(request.getfixturevalue("place") if "place" in request.fixturenames else None)
     monkeypatch.setattr(clock, "wall_seconds", lambda: manual.wall)
     monkeypatch.setattr(clock, "boot_seconds", lambda: manual.boot)
     return manual
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "portable"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "memory":
         yield MemoryPlace()
+        return
+    if request.param != "sqlite":
+        with schema_url(options="portable=true" if request.param == "portable" else "") as url:
+            postgres = PostgresPlace(url)
+            yield postgres
+            postgres.close()
         return
     sqlite = SqlitePlace(tmp_path / "perdure.db")
     yield sqlite

@@ -26,6 +26,8 @@ from perdure.store.protocol import Outcome, Store, Terms
 
 AGENT = "shop:outreach"
 TERMS = Terms(deliveries=3, stall_seconds=120.0)
+QUIET_SECONDS = TERMS.stall_seconds - 5
+"""A silence that is not over the limit yet, also by the clock of a server, which a test cannot stop."""
 PARDON = Terms(deliveries=3, stall_seconds=120.0, pardon=True)
 
 

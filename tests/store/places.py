@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import apsw
 import msgspec
+import psycopg
 
 from perdure.store.memory import MemoryStore, Shelf
+from perdure.store.postgres import PostgresStore
+from perdure.store.postgres.location import read_location
 from perdure.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perdure.store.protocol import Store
+
+
+LEASE_SECONDS = 120.0
+"""As long as the terms of the suite let a holder be silent."""
 
 
 class Place(Protocol):
@@ -95,6 +102,52 @@ class SqlitePlace:
         with foreign(self.path) as connection:
             connection.execute(statement, arguments)
             assert connection.changes() == 1
+
+
+class PostgresPlace:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._opened = contextlib.ExitStack()
+
+    def open(self) -> PostgresStore:
+        store = PostgresStore(self.url, lease_seconds=LEASE_SECONDS)
+        self._opened.callback(store.close)
+        return store
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def let_pass(self, seconds: float) -> None:
+        """Time by the database's clock, as far as leases can tell."""
+        self.write("UPDATE workers SET beat_at = beat_at - %s", (seconds,), rows=None)
+
+    def damage_record(self, run_id: str, seq: int) -> None:
+        where = "run = (SELECT run FROM runs WHERE run_id = %s) AND seq = %s"
+        self.write(f"UPDATE records SET body = '{{\"value\":2}}' WHERE {where}", (run_id, seq))  # noqa: S608
+
+    def delete_record(self, run_id: str, seq: int) -> None:
+        where = "run = (SELECT run FROM runs WHERE run_id = %s) AND seq = %s"
+        self.write(f"DELETE FROM records WHERE {where}", (run_id, seq))  # noqa: S608
+
+    def damage_run(self, run_id: str, **fields: Any) -> None:
+        for name, value in fields.items():
+            self.write(f"UPDATE runs SET {name} = %s WHERE run_id = %s", (value, run_id))  # noqa: S608
+
+    def damage_mail(self, mail_id: int, **fields: Any) -> None:
+        for name, value in fields.items():
+            self.write(f"UPDATE mailbox SET {name} = %s WHERE mail = %s", (value, mail_id))  # noqa: S608
+
+    def damage_blob(self, digest: bytes) -> None:
+        cut = "substring(stored FROM 1 FOR length(stored) - 1)"
+        self.write(f"UPDATE blobs SET stored = {cut} || '\\x3f'::bytea WHERE digest = %s", (digest,))  # noqa: S608
+
+    def write(self, statement: str, arguments: tuple[Any, ...] = (), *, rows: int | None = 1) -> None:
+        """Change the database behind the store's back."""
+        location = read_location(self.url)
+        with psycopg.connect(location.url, autocommit=True) as connection:
+            connection.execute(f"SET search_path TO {location.schema}")
+            changed = connection.execute(statement, arguments)
+            assert rows is None or changed.rowcount == rows
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from perdure.store.lease import Park, Presence, claim, read_park, write_park
 from perdure.store.protocol import Finding
 from tests.store.journals import (
     PARDON,
+    QUIET_SECONDS,
     TERMS,
     claimed,
     created,
@@ -120,10 +121,10 @@ class TestClaim:
 
     def test_live_holder_is_never_robbed(self, store: Store, other: Store, manual_clock: ManualClock) -> None:
         run = held_run(store)
-        manual_clock.advance(TERMS.stall_seconds)
+        manual_clock.advance(QUIET_SECONDS)
         with pytest.raises(RunHeld) as refused:
             claimed(other)
-        for part in (run.name, store.join().worker_id, f"pid {os.getpid()}", clock.host_name(), "120 s ago"):
+        for part in (run.name, store.join().worker_id, f"pid {os.getpid()}", clock.host_name(), f"{QUIET_SECONDS:.0f} s ago"):
             assert part in refused.value.message
         assert store.read_run("run-1") == run
         assert store.holds("run-1", run.epoch)
@@ -135,9 +136,9 @@ class TestClaim:
 
     def test_beat_keeps_the_lease(self, store: Store, other: Store, manual_clock: ManualClock) -> None:
         held_run(store)
-        manual_clock.advance(TERMS.stall_seconds)
+        manual_clock.advance(QUIET_SECONDS)
         store.beat(store.join().worker_id)
-        manual_clock.advance(TERMS.stall_seconds)
+        manual_clock.advance(QUIET_SECONDS)
         with pytest.raises(RunHeld):
             claimed(other)
 

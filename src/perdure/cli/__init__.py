@@ -26,8 +26,14 @@ from perdure.version import VERSION
 
 COMMANDS: Final = {
     "demo": "demo",
+    "ps": "ps",
+    "ls": "ls",
     "show": "show",
+    "step": "step",
+    "logs": "logs",
     "inbox": "inbox",
+    "approve": "approve",
+    "reject": "approve",
     "answer": "answer",
     "signal": "signal",
     "resume": "resume",

@@ -1,4 +1,4 @@
-"""Loading the code a person named with `--app`, and finding the agent of a run in it.
+"""Loading the code a person named, and finding agents in it.
 
 Only what the command line names is ever imported; what a record names is compared, never followed.
 """
@@ -6,6 +6,7 @@ Only what the command line names is ever imported; what a record names is compar
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import importlib.util
 import sys
@@ -13,45 +14,72 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.agent import AgentSpec, spec_of
+from perdure.engine.agent import spec_of
 from perdure.engine.session import refusing_runs
 from perdure.errors import PerdureError, UsageError
 from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
+    from perdure.cli.target import AgentTarget
     from perdure.records import Run
 
+    Agents = dict[str, Callable[..., Any]]
 
-def load_agent(app: str, run: Run) -> Callable[..., Any]:
-    """The agent of this run, from the file or module that was named."""
-    module = _load(app)
-    agents = _agents_of(module)
+
+def load_agent(apps: Sequence[str], run: Run) -> Callable[..., Any]:
+    """The agent of this run, from the files or modules that were named."""
+    agents = load_agents(apps)
     if run.agent in agents:
         return agents[run.agent]
     known = ", ".join(sorted(agents)) or "none"
     raise UsageError(
-        f"{app} has no agent {legible(run.agent)}; its agents are: {known}.",
+        f"{' and '.join(apps)} has no agent {legible(run.agent)}; its agents are: {known}.",
         safe=f"run {run.name} was not touched.",
         hint=f"name the file that defines {legible(run.agent)}",
     )
 
 
-def _load(app: str) -> ModuleType:
+def load_agents(apps: Sequence[str]) -> Agents:
+    """Every agent in these files or modules, by the name its runs carry."""
+    found: Agents = {}
+    for app in apps:
+        for function in _agents_of(load(app, said=f"--app {app}")).values():
+            found[spec_of(function).name] = function
+    return found
+
+
+def targeted_agent(target: AgentTarget) -> Callable[..., Any]:
+    """The agent a person named, by how its module calls it or by its own name; without a name, the only one."""
+    agents = _agents_of(load(target.app, said=target.app))
+    if not agents:
+        raise UsageError(
+            f"{target.app} has no agent.", safe="nothing was started.", hint="put @perdure.agent above a def in it"
+        )
+    if not target.agent and len({spec_of(function).name for function in agents.values()}) == 1:
+        return next(iter(agents.values()))
+    for name, function in agents.items():
+        if target.agent in (name, spec_of(function).name):
+            return function
+    raise _not_there(target, agents)
+
+
+def load(app: str, *, said: str) -> ModuleType:
+    """The file or module that was named, loaded; `said` is how errors call it."""
     path = Path(app).expanduser()
     is_file = path.suffix == ".py" or path.exists()
     if is_file and not path.is_file():
         what = "is a directory" if path.is_dir() else "does not exist"
-        raise _unusable(app, what, hint="name a Python file, or a module as in: import …")
+        raise _unusable(said, what, hint="name a Python file, or a module as in: import …")
     try:
         with refusing_runs(_guard_needed(app)):
             return _load_file(path.absolute()) if is_file else _load_module(app)
     except PerdureError:
         raise
     except (Exception, SystemExit) as error:
-        raise _unusable(app, f"cannot be loaded: {_located(error, path)}", hint="mend it, then resume again") from error
+        raise _unusable(said, f"cannot be loaded: {_located(error, path)}", hint="mend it, then try again") from error
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -72,17 +100,31 @@ def _load_module(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def _agents_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
-    """Every agent the module names at its top, or in a class there, by the agent's own name."""
-    found: dict[str, Callable[..., Any]] = {}
-    for value in list(vars(module).values()):
-        inside = list(vars(value).values()) if isinstance(value, type) else []
-        for candidate in (value, *inside):
+def _agents_of(module: ModuleType) -> Agents:
+    """Every agent the module names at its top, or in a class there, by how the module calls it."""
+    found: Agents = {}
+    for name, value in list(vars(module).items()):
+        inside = vars(value).items() if isinstance(value, type) else ()
+        for called, candidate in ((name, value), *((f"{name}.{inner}", member) for inner, member in inside)):
             with contextlib.suppress(UsageError):
                 function = getattr(candidate, "__func__", candidate)
-                specification: AgentSpec = spec_of(function)
-                found[specification.name] = function
+                spec_of(function)  # it is refused here if it is no agent
+                found.setdefault(called, function)
     return found
+
+
+def _not_there(target: AgentTarget, agents: Agents) -> UsageError:
+    listed = ", ".join(f"{target.app}:{name}" for name in sorted(agents))
+    safe = "nothing was started."
+    if not target.agent:
+        return UsageError(
+            f"{target.app} has {len(agents)} agents, and none is named.", safe=safe, hint=f"one of: {listed}"
+        )
+    near = difflib.get_close_matches(target.agent, agents, n=1, cutoff=0.5)
+    meant = f"did you mean {target.app}:{near[0]}? " if near else ""
+    return UsageError(
+        f"{target.app} has no agent {legible(target.agent, 60)!r}.", safe=safe, hint=f"{meant}its agents are: {listed}"
+    )
 
 
 def _guard_needed(app: str) -> UsageError:
@@ -101,5 +143,5 @@ def _located(error: BaseException, path: Path) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def _unusable(app: str, what: str, *, hint: str) -> UsageError:
-    return UsageError(f"--app {app} {what}.", safe="nothing was started.", hint=hint)
+def _unusable(said: str, what: str, *, hint: str) -> UsageError:
+    return UsageError(f"{said} {what}.", safe="nothing was started.", hint=hint)

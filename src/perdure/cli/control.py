@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
-import click
+from typing import Annotated
 
-from perdure.cli.options import by_option, command, looking, run_argument, store_option
+import click
+from msgspec import Meta, Struct
+
+from perdure.cli.contract import RunObject, run_object
+from perdure.cli.mode import mode
+from perdure.cli.options import (
+    by_option,
+    command,
+    confirm,
+    json_option,
+    looking,
+    run_argument,
+    store_option,
+    yes_option,
+)
 from perdure.cli.runs import current_run
-from perdure.cli.screen import bold, dim, joined, say
-from perdure.cli.status import status_of
+from perdure.cli.screen import bold, dim, joined, print_json, say, tell
+from perdure.cli.status import Status, status_of
 from perdure.engine import control
 from perdure.records import FINISHED, Run, RunState
 from perdure.status import is_paused
 from perdure.telemetry.text import counted, legible
 
 
+class Asked(Struct, frozen=True):
+    """What was asked of a run, and where that leaves it."""
+
+    asked: Annotated[str, Meta(description="cancel, pause or unpause")]
+    is_done: Annotated[bool, Meta(description="false where the process that holds the run does it at its next step")]
+    run: Annotated[RunObject, Meta(description="the run after that")]
+
+
 @click.command()
 @run_argument(required=True)
+@yes_option
 @by_option
+@json_option(Asked)
 @store_option
-def cancel(run: str, by: str) -> None:
-    """End RUN: at its next step where a process holds it, at once where none does. Its children are told.
+def cancel(run: str, *, sure: bool, by: str, as_json: bool) -> None:
+    """End RUN for good: at its next step where a process holds it, at once where none does. Its children are told.
 
-    What it did stands; a cancelled run is never resumed.
+    What it did stands; a cancelled run is never resumed. You are asked first, or say --yes.
     """
-    found = _find(run)
+    found = find(run)
+    if found.state not in FINISHED:
+        tell(f"{bold(legible(found.name))}  {legible(found.agent)}, {counted(found.steps, 'completed step')}")
+        confirm(f"Cancel {found.name} for good?", sure=sure)
     control.cancel(found.run_id, by=by)
-    with looking() as store:
-        after = store.read_run(found.run_id) or found
-        status = status_of(store, after)
-    saved = counted(after.steps, "completed step")
-    if after.state == RunState.CANCELLED:
-        say(f"{bold(legible(found.name))}  cancelled; what its {saved} did stands")
+    after, status = standing(found)
+    is_ended = after.state == RunState.CANCELLED
+    if as_json:
+        print_json(Asked("cancel", is_ended, run_object(after, status)))
+    elif is_ended:
+        say(f"{bold(legible(found.name))}  cancelled; what its {counted(after.steps, 'completed step')} did stands")
         say(f"  {dim('next:')} {command('show', found.name)} (it cannot be resumed; fresh=True starts over)")
     else:
         say(joined(f"{bold(legible(found.name))}  asked to end at its next step", legible(status.cause)))
@@ -40,17 +67,23 @@ def cancel(run: str, by: str) -> None:
 @click.command()
 @run_argument(required=True)
 @by_option
+@json_option(Asked)
 @store_option
-def pause(run: str, by: str) -> None:
+def pause(run: str, *, by: str, as_json: bool) -> None:
     """Stop RUN at its next step, until somebody says `perdure unpause`; a run that waits stays so."""
-    found = _find(run)
-    if _is_paused(found):
+    found = find(run)
+    was_paused = _is_paused(found)
+    if not was_paused:
+        control.pause(found.run_id, by=by)
+    after, status = standing(found)
+    is_running = status.state == RunState.RUNNING
+    if as_json:
+        print_json(Asked("pause", not is_running, run_object(after, status)))
+        return
+    if was_paused:
         say(f"{bold(legible(found.name))}  is paused already")
     else:
-        control.pause(found.run_id, by=by)
-        with looking() as store:
-            status = status_of(store, found)
-        where = f"stops at its next step, {legible(status.cause)}" if status.state == RunState.RUNNING else "paused"
+        where = f"stops at its next step, {legible(status.cause)}" if is_running else "paused"
         say(f"{bold(legible(found.name))}  {where}; {counted(found.steps, 'completed step')} kept")
     say(f"  {dim('next:')} {command('unpause', found.name)}")
 
@@ -58,33 +91,43 @@ def pause(run: str, by: str) -> None:
 @click.command()
 @run_argument(required=True)
 @by_option
+@json_option(Asked)
 @store_option
-def unpause(run: str, by: str) -> None:
+def unpause(run: str, *, by: str, as_json: bool) -> None:
     """Let a paused RUN go on: where a process waits for it, or with `perdure resume`."""
-    found = _find(run)
-    if _is_paused(found):
-        control.unpause(found.run_id, by=by)
-        say(f"{bold(legible(found.name))}  may go on")
-    elif found.state in FINISHED:
-        control.unpause(found.run_id, by=by)  # which refuses, and says why
-    else:
-        say(f"{bold(legible(found.name))}  is not paused")
-    tell_next(found)
+    found = find(run)
+    was_paused = _is_paused(found)
+    if was_paused or found.state in FINISHED:
+        control.unpause(found.run_id, by=by)  # which refuses one that has ended, and says why
+    after, status = standing(found)
+    if as_json:
+        print_json(Asked("unpause", is_done=True, run=run_object(after, status)))
+        return
+    say(f"{bold(legible(found.name))}  {'may go on' if was_paused else 'is not paused'}")
+    tell_next(status)
 
 
-def tell_next(run: Run) -> None:
-    """End with how the run goes on: by itself where a process holds it, else by the next command."""
-    with looking() as store:
-        status = status_of(store, store.read_run(run.run_id) or run)
-    if status.state == RunState.RUNNING:
-        say(f"  {legible(status.cause)}: it takes this up by itself")
-    else:
-        say(f"  {dim('next:')} {status.next}")
-
-
-def _find(wanted: str) -> Run:
+def find(wanted: str) -> Run:
+    """The run that is meant, or the one that goes on in its place."""
     with looking() as store:
         return current_run(store, wanted)
+
+
+def standing(run: Run) -> tuple[Run, Status]:
+    """The run as it is now, and where it stands."""
+    with looking() as store:
+        now = store.read_run(run.run_id) or run
+        return now, status_of(store, now)
+
+
+def tell_next(status: Status) -> None:
+    """End with how the run goes on: by itself where a process holds it, else by the next command."""
+    if mode.as_json:
+        return
+    if status.state == RunState.RUNNING:
+        say(f"  {legible(status.cause)}: it takes this up by itself")
+    elif status.next:
+        say(f"  {dim('next:')} {status.next}")
 
 
 def _is_paused(run: Run) -> bool:

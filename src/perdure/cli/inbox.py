@@ -2,132 +2,194 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import heapq
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Final
 
 import click
-import msgspec
-from msgspec import Struct
+from msgspec import Meta, Raw, Struct
 
-from perdure.cli.options import commands, looking, store_option
+from perdure.cli.answer import question_of
+from perdure.cli.contract import RunObject, run_object
+from perdure.cli.mode import is_plain
+from perdure.cli.options import command, commands, json_option, looking, store_option
 from perdure.cli.question import SHORT_LINES, tell_question
 from perdure.cli.runs import every_run
-from perdure.cli.screen import bold, dim, print_json, say, spread
-from perdure.cli.status import status_of
-from perdure.errors import PerdureError
-from perdure.records import FINISHED, Run, RunState, WaitReason
+from perdure.cli.screen import bold, dim, doubtful, print_json, say, spread
+from perdure.engine.ask import approving
+from perdure.errors import CheckpointCorrupt, PerdureError
+from perdure.records import Record, Run, RunState, WaitReason
 from perdure.replay import Journal
-from perdure.status import OpenWait, Status, open_waits
+from perdure.status import Commands, OpenWait, Status, open_effects, open_waits, status_of
+from perdure.store.protocol import Which
 from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from perdure.store.protocol import Store
 
-_WITHOUT_QUESTIONS: Final = frozenset({WaitReason.TIME, WaitReason.SIGNAL, WaitReason.CHILD})
-"""A run that also waits for a person would say so first."""
+PAGE: Final = 20
+"""Runs on one page."""
+
+_WAITING: Final = Which(states=(RunState.WAITING,), reasons=(WaitReason.HUMAN, WaitReason.IN_DOUBT, WaitReason.PARKED))
+_HELD: Final = Which(states=(RunState.QUEUED, RunState.RUNNING))
+"""Runs that may have asked and gone on beside the question, or died."""
+
+_NEVER_BEGUN: Final = 1
+"""The length of the journal of a run that was only accepted."""
 
 
-class Asking(Struct, frozen=True):
-    """A run with questions that nobody has answered."""
+class QuestionObject(Struct, frozen=True):
+    """A question that nobody has answered."""
+
+    number: Annotated[int, Meta(description="its number among the questions of its run")]
+    run_id: Annotated[str, Meta(description="the run's id")]
+    name: Annotated[str, Meta(description="the run's readable name")]
+    agent: Annotated[str, Meta(description="the agent's name")]
+    step: Annotated[int, Meta(description="the number of the step that asks")]
+    text: Annotated[str, Meta(description="what is asked")]
+    options: Annotated[tuple[str, ...], Meta(description="the choices; empty for a text or a form")]
+    form: Annotated[Raw, Meta(description="the JSON Schema of the answer, or null")]
+    show: Annotated[Raw, Meta(description="what is shown with it")]
+    assignee: Annotated[str, Meta(description="for whom it is; empty for anybody")]
+    asked_at: Annotated[float, Meta(description="when it was asked")]
+    due_at: Annotated[float | None, Meta(description="when its time is over, or null")]
+    answer: Annotated[str, Meta(description="the command that answers it; <> and () hold what is to be chosen")]
+    approve: Annotated[str, Meta(description="the command that says yes; empty where there is no plain yes")]
+    reject: Annotated[str, Meta(description="the command that says no; empty where there is no plain no")]
+
+
+class Inbox(Struct, frozen=True):
+    """Everything that waits for a person, oldest run first."""
+
+    store: Annotated[str, Meta(description="where the runs are kept")]
+    page: Annotated[int, Meta(description="which page this is, from 1; 0 for all of it")]
+    next_page: Annotated[int, Meta(description="the page that follows; 0 where none does")]
+    questions: Annotated[list[QuestionObject], Meta(description="the questions on this page")]
+    others: Annotated[list[RunObject], Meta(description="runs with an effect in doubt, and parked ones, on this page")]
+
+
+class Item(Struct, frozen=True):
+    """A run that needs somebody."""
 
     run: Run
     status: Status
     waits: list[OpenWait]
     questions: list[OpenWait]
+    is_stopped: bool
+    """Whether something else than a question holds it up: a doubt, or a reason to park."""
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
+@click.option("--page", type=click.IntRange(min=1), default=1, metavar="N", help=f"Which {PAGE} runs; 1 is the oldest.")
+@click.option("--all", "everything", is_flag=True, help="Without pages.")
+@json_option(Inbox)
 @store_option
-def inbox(*, as_json: bool) -> None:
-    """List everything that waits for a person: questions, effects in doubt, parked runs.
-
-    \b
-    --json: {"store", "questions": [question, …], "others": [run, …]}
-    question: number, run_id, name, agent, step, text, options, form, show, assignee,
-              asked_at, due_at, answer (the command); times are seconds since 1970, UTC
-    others:   run_id, name, agent, reason, cause, next
-    """  # noqa: D301 - \b is click's mark for text that is not rewrapped
+def inbox(*, page: int, everything: bool, as_json: bool) -> None:
+    """List everything that waits for a person, oldest first: questions, effects in doubt, parked runs."""
     with looking() as store:
-        asking, others = _needing_a_person(store)
+        items, has_more = _page(store, 0 if everything else page)
+        how = commands().among(store)
         if as_json:
-            questions = [_question_object(each, wait) for each in asking for wait in each.questions]
-            objects = [_run_object(run, status) for run, status in others]
-            print_json({"store": store.location, "questions": questions, "others": objects})
+            questions = [_question_object(item, wait, how) for item in items for wait in item.questions]
+            others = [run_object(item.run, item.status) for item in items if item.is_stopped]
+            number = 0 if everything else page
+            print_json(Inbox(store.location, number, page + 1 if has_more else 0, questions, others))
             return
-    if not asking and not others:
-        say(f"Nothing in {store.location} waits for a person.")
-    for each in asking:
-        _tell(each)
-    for run, status in others:
-        _tell_other(run, status)
+        if not items:
+            beyond = f" on page {page}" if page > 1 else ""
+            say(f"Nothing in {store.location} waits for a person{beyond}.")
+        for item in items:
+            _tell(item, how)
+        if has_more:
+            where = f"page {page}, {store.count_runs(_WAITING):,} runs wait"
+            say(spread(dim(where), f"{dim('next:')} {command('inbox', '--page', str(page + 1))}"))
 
 
-def _needing_a_person(store: Store) -> tuple[list[Asking], list[tuple[Run, Status]]]:
-    asking: list[Asking] = []
-    others: list[tuple[Run, Status]] = []
-    for run in reversed(every_run(store)[0]):
-        if run.state in FINISHED or run.state == RunState.FAILED or run.reason in _WITHOUT_QUESTIONS:
-            continue
-        status = status_of(store, run)
-        waits = _waits(store, run)
-        questions = [wait for wait in waits if wait.question_number and not wait.has_come]
-        if questions:
-            asking.append(Asking(run, status, waits, questions))
-        if status.reason in (WaitReason.IN_DOUBT, WaitReason.PARKED):
-            others.append((run, status))
-    return sorted(asking, key=lambda each: each.questions[0].record.at), others
+def _page(store: Store, page: int) -> tuple[list[Item], bool]:
+    """The runs on this page (0: all there are), and whether more follow."""
+    if not page:
+        return list(_items(store)), False
+    found = list(islice(_items(store), (page - 1) * PAGE, page * PAGE + 1))
+    return found[:PAGE], len(found) > PAGE
 
 
-def _waits(store: Store, run: Run) -> list[OpenWait]:
+def _items(store: Store) -> Iterator[Item]:
+    """Every run that needs somebody, oldest first; journals are read as they are come to."""
+    for run in heapq.merge(_oldest_first(store, _WAITING), _oldest_first(store, _HELD), key=lambda run: run.created_at):
+        item = _item(store, run) if run.length > _NEVER_BEGUN else None
+        if item is not None:
+            yield item
+
+
+def _oldest_first(store: Store, which: Which) -> Iterator[Run]:
+    """Runs, read in portions that grow: the first page is quick, and all of them are few questions to the store."""
     try:
-        return open_waits(store, run, Journal(store.load_journal(run.run_id)))
-    except PerdureError:  # a damaged run is listed with its status
-        return []
+        left, portion = store.count_runs(which), PAGE
+        while left > 0:
+            size = min(left, portion)
+            left, portion = left - size, portion * 2
+            yield from reversed(store.find_runs(which, limit=size, skip=left))
+    except CheckpointCorrupt:
+        runs, _ = every_run(store)
+        wanted = [run for run in runs if run.state in which.states and run.reason in (which.reasons or (run.reason,))]
+        yield from reversed(wanted)
 
 
-def _tell(each: Asking) -> None:
-    run = each.run
-    asked = counted(len(each.questions), "question")
-    say(spread(f"{bold(legible(run.name))}  {legible(run.agent)}", dim(asked)))
-    for wait in each.questions:
-        tell_question(wait, lines=SHORT_LINES)
-        say(f"    {dim('next:')} {commands().answer(run, wait, each.waits)}")
+def _item(store: Store, run: Run) -> Item | None:
+    """What this run needs of a person; None where that is nothing."""
+    records, waits, is_settled = _open(store, run)
+    questions = [wait for wait in waits if wait.question_number and not wait.has_come]
+    is_stopped = run.reason in (WaitReason.IN_DOUBT, WaitReason.PARKED) and not is_settled
+    if not questions and not is_stopped:
+        return None
+    return Item(run, status_of(store, run, commands(), records=records), waits, questions, is_stopped)
 
 
-def _tell_other(run: Run, status: Status) -> None:
-    say(spread(f"{bold(legible(run.name))}  {legible(run.agent)}", status.words))
-    if status.cause:
-        say(f"    {legible(status.cause.splitlines()[0].removeprefix(f'Run {run.name}: '))}")
-    say(f"    {dim('next:')} {status.next}")
+def _open(store: Store, run: Run) -> tuple[list[Record] | None, list[OpenWait], bool]:
+    """The journal, what it waits for, and whether every doubt in it has its verdict; a damaged one says nothing."""
+    try:
+        records = store.load_journal(run.run_id)
+        journal = Journal(records, suspects=run.suspects)
+    except PerdureError:
+        return None, [], False
+    effects = open_effects(store, run, journal) if run.reason == WaitReason.IN_DOUBT else []
+    is_settled = bool(effects) and all(effect.letter is not None for effect in effects)
+    return records, open_waits(store, run, journal), is_settled
 
 
-def _question_object(each: Asking, wait: OpenWait) -> dict[str, Any]:
-    run, question = each.run, wait.opened.question
-    if question is None:
-        raise TypeError(wait)
-    return {
-        "number": wait.question_number,
-        "run_id": run.run_id,
-        "name": run.name,
-        "agent": run.agent,
-        "step": wait.number,
-        "text": question.text,
-        "options": question.options,
-        "form": msgspec.json.decode(bytes(question.form)),
-        "show": msgspec.json.decode(bytes(question.show)),
-        "assignee": question.assignee,
-        "asked_at": wait.record.at,
-        "due_at": wait.opened.due_at or None,
-        "answer": commands().answer(run, wait, each.waits),
-    }
+def _tell(item: Item, how: Commands) -> None:
+    run, status = item.run, item.status
+    asked = counted(len(item.questions), "question")
+    whose = f"{bold(legible(run.name))}  {legible(run.agent)}{f'  {run.run_id}' if is_plain() else ''}"
+    say(spread(whose, doubtful(status.words) if item.is_stopped else dim(asked)))
+    for wait in item.questions:
+        tell_question(wait, lines=0 if is_plain() else SHORT_LINES)
+        say(f"    {dim('next:')} {how.answer(run, wait, item.waits)}")
+    if item.is_stopped:
+        if status.cause:
+            say(f"    {legible(status.cause.splitlines()[0].removeprefix(f'Run {run.name}: '))}")
+        say(f"    {dim('next:')} {status.next}")
 
 
-def _run_object(run: Run, status: Status) -> dict[str, Any]:
-    return {
-        "run_id": run.run_id,
-        "name": run.name,
-        "agent": run.agent,
-        "reason": status.reason,
-        "cause": status.cause,
-        "next": status.next,
-    }
+def _question_object(item: Item, wait: OpenWait, how: Commands) -> QuestionObject:
+    run, question = item.run, question_of(wait)
+    has_yes = approving(question) is not None
+    return QuestionObject(
+        number=wait.question_number,
+        run_id=run.run_id,
+        name=run.name,
+        agent=run.agent,
+        step=wait.number,
+        text=question.text,
+        options=question.options,
+        form=question.form,
+        show=question.show,
+        assignee=question.assignee,
+        asked_at=wait.record.at,
+        due_at=wait.opened.due_at or None,
+        answer=how.answer(run, wait, item.waits),
+        approve=how.reply("approve", run, wait, item.waits) if has_yes else "",
+        reject=how.reply("reject", run, wait, item.waits) if has_yes else "",
+    )

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from perdure import events
-from perdure.cli.screen import bad, doubtful, good, tell
-from perdure.telemetry.text import legible
+from perdure import clock, events
+from perdure.cli.mode import mode
+from perdure.cli.options import commands
+from perdure.cli.screen import bad, bold, dim, doubtful, good, tell
+from perdure.engine.whereabouts import whole_id
+from perdure.status import numbers_of
+from perdure.telemetry import terminal
+from perdure.telemetry.bar import Bar
+from perdure.telemetry.saving import money, not_repeated
+from perdure.telemetry.text import age, counted, legible
+
+if TYPE_CHECKING:
+    from perdure.replay import Journal
 
 Describe = Callable[[str, str], tuple[str, str]]
 """How a step is shown, given its name and kind: what it is called, and a note."""
@@ -21,10 +33,14 @@ _NAME_COLUMNS: Final = 18
 _NOTE_COLUMNS: Final = 24
 _WORDS_CHARACTERS: Final = 300
 
+ROW_SECONDS: Final = 1.0
+"""In a row of like steps a line is shown so often."""
+
 
 def step_line(number: int, event: events.StepCompleted, described: tuple[str, str]) -> str:
     """A completed step on one line."""
     kind, note = described
+    note = note or _cost(event)
     if event.attempt > 1:
         note = f"{note}  attempt {event.attempt}".strip()
     if event.failed:
@@ -46,29 +62,110 @@ def kind_only(step: str, kind: str) -> tuple[str, str]:
 
 
 class Progress:
-    """A subscriber that prints each event of one run as it happens."""
+    """A subscriber that prints what happens to one run; of a row of like steps the first, some, and the last.
 
-    def __init__(self, numbers: dict[str, int], open_steps: dict[str, int], describe: Describe = kind_only) -> None:
-        self._numbers = dict(numbers)
-        self._open = dict(open_steps)
+    What its children do is theirs; only how each of them ended is said.
+    """
+
+    def __init__(
+        self, journal: Journal | None = None, *, run_id: str = "", app: str = "", describe: Describe = kind_only
+    ) -> None:
+        self.run_id = run_id
+        self._app = app
+        self._commands = commands()
+        self.is_announced = journal is not None
+        self.started: events.RunStarted | None = None
+        self.resumed: events.RunResumed | None = None
+        self.ended: events.RunEnded | None = None
+        self._numbers = numbers_of(journal) if journal else {}
+        self._open = {entry.name: self._numbers[key] for key, entry in journal.open_entries()} if journal else {}
         self._describe = describe
         self._in_doubt: set[str] = set()
-        self.ended: events.RunEnded | None = None
+        self._row = Row()
+        self._bar = Bar()
 
     def __call__(self, event: events.Observable) -> None:
-        if isinstance(event, events.RunEnded):
-            self.ended = event
-        line = self._line(event)
-        if line:
+        if isinstance(event, events.MapAdvanced):
+            self._advance(event)
+            return
+        if isinstance(event, (events.StoreOpened, events.RunPassedOver, events.RunBeside)):
+            self._show(self._aside(event))
+            return
+        if not self._is_mine(event):
+            self._show(_child_line(event))
+            return
+        self._remember(event)
+        if isinstance(event, events.StepCompleted):
+            number = self._numbers.setdefault(event.key, max(event.number, len(self._numbers) + 1))
+            self._step(event, step_line(number, event, self._describe(event.step, event.kind)))
+        else:
+            self._show(self._line(event))
+
+    def close(self) -> None:
+        """Nothing more comes: show what was held back."""
+        self._clear_bar()
+        for line in self._row.ended():
             tell(line)
 
-    def _line(self, event: events.Observable) -> str:
+    def _is_mine(self, event: events.Event) -> bool:
+        """Whether this is about the run, or one that goes on in its place; the first that is heard of is the run."""
+        self.run_id = self.run_id or event.run_id
+        return whole_id(event.run_id) == whole_id(self.run_id)
+
+    def _remember(self, event: events.Event) -> None:
         match event:
-            case events.StepCompleted():
-                number = self._numbers.setdefault(event.key, len(self._numbers) + 1)
-                return step_line(number, event, self._describe(event.step, event.kind))
+            case events.RunStarted():
+                self.started = event
+            case events.RunResumed():
+                self.resumed = event
+            case events.RunEnded():
+                self.ended = event
+            case _:
+                pass
+
+    def _aside(self, event: events.Observable) -> str:
+        """What is said of the store, and of other runs of the same call."""
+        if isinstance(event, events.RunPassedOver):
+            resume = self._commands("resume", event.run_name, "--app", self._app or "FILE")
+            return (
+                f"{bold(event.run_name)}  left alone, unfinished for {age(event.age_seconds)}; to resume it: {resume}"
+            )
+        return terminal.describe(event)
+
+    def _advance(self, event: events.MapAdvanced) -> None:
+        line = self._bar.line(event)
+        if line:
+            self._show(f"  {line}")
+        elif not mode.as_json and self._bar.is_due(event):
+            with contextlib.suppress(OSError, ValueError):
+                self._bar.draw(event)
+
+    def _step(self, event: events.StepCompleted, line: str) -> None:
+        self._clear_bar()
+        for each in self._row.line(event.step, line, is_notable=event.failed or event.attempt > 1):
+            tell(each)
+
+    def _show(self, line: str) -> None:
+        if line:
+            self.close()
+            tell(line)
+
+    def _clear_bar(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._bar.clear()
+
+    def _line(self, event: events.Event) -> str:
+        match event:
+            case events.RunStarted():
+                return f"{bold(event.run_name)}  {legible(event.agent)}"
+            case events.RunResumed():
+                return "" if self.is_announced else _resumed_lines(event)
+            case events.DoubtFound() | events.DoubtSettled():
+                return self._doubt_line(event)
+            case events.DoubtPending():
+                return f"  {terminal.describe(event)}"
             case events.IntentRecorded():
-                number = self._open.get(event.step, len(self._numbers) + 1)
+                number = self._open.get(event.step, max(event.number, len(self._numbers) + 1))
                 again = event.step in self._in_doubt
                 self._in_doubt.discard(event.step)
                 return intent_line(number, event, "sent again under the same key" if again else "")
@@ -77,20 +174,78 @@ class Progress:
                 then = f"; the next in {event.next_in_seconds:.1f} s"
                 what = f"attempt {event.attempt} failed: {legible(event.error, 120)}{then}"
                 return f"  {bad('✘')} {_place(number, event.step)} {what}"
-            case events.DoubtFound():
-                self._in_doubt.add(event.step)
-                number = self._open.get(event.step, len(self._numbers) + 1)
-                return f"  {doubtful('?')} {_place(number, event.step)} {doubtful('IN DOUBT')}: {_why(event.why)}"
-            case events.DoubtSettled():
-                self._in_doubt.discard(event.step)
-                if event.outcome == "happened" and event.step not in self._open:
-                    self._numbers[f"settled {len(self._numbers)}"] = len(self._numbers) + 1
-                by = "Checked" if event.by == "check" else f"{legible(event.by)} says"
-                return f"    {'':>{_NAME_COLUMNS + 3}} {by}: {_OUTCOMES[event.outcome]}"
+            case events.WaitOpened(reason="time"):
+                until = clock.instant(event.due_at).strftime("%Y-%m-%d %H:%M:%S UTC")
+                return f"  {doubtful('▸')} {_place(len(self._numbers) + 1, event.step)} wait    until {until}"
             case events.ResourceSettled():
                 return f"  {doubtful('!')} {event.outcome}: {legible(event.words, _WORDS_CHARACTERS)}"
             case _:
                 return ""
+
+    def _doubt_line(self, event: events.DoubtFound | events.DoubtSettled) -> str:
+        if isinstance(event, events.DoubtFound):
+            self._in_doubt.add(event.step)
+            number = self._open.get(event.step, len(self._numbers) + 1)
+            return f"  {doubtful('?')} {_place(number, event.step)} {doubtful('IN DOUBT')}: {_why(event.why)}"
+        self._in_doubt.discard(event.step)
+        if event.outcome == "happened" and event.step not in self._open:
+            self._numbers[f"settled {len(self._numbers)}"] = len(self._numbers) + 1
+        by = "Checked" if event.by == "check" else f"{legible(event.by)} says"
+        return f"    {'':>{_NAME_COLUMNS + 3}} {by}: {_OUTCOMES[event.outcome]}"
+
+
+class Row:
+    """Steps of one name after another: a long row is not worth a line for each."""
+
+    def __init__(self) -> None:
+        self._step = ""
+        self._held = ""
+        self._left_out = 0
+        self._shown_at = -math.inf
+
+    def line(self, step: str, line: str, *, is_notable: bool) -> list[str]:
+        """What to show now that this step has completed."""
+        now = clock.elapsed_seconds()
+        if step != self._step:
+            shown = [*self.ended(), line]
+        elif is_notable or now - self._shown_at >= ROW_SECONDS:
+            shown = [line]
+        else:
+            self._left_out += bool(self._held)
+            self._held = line
+            return []
+        self._step, self._shown_at, self._held, self._left_out = step, now, "", 0
+        return shown
+
+    def ended(self) -> list[str]:
+        """The last of the row, if it was held back."""
+        last = [self._held] if self._held else []
+        shown = [dim("     …"), *last] if self._left_out else last
+        self._step, self._held, self._left_out = "", "", 0
+        return shown
+
+
+def _resumed_lines(event: events.RunResumed) -> str:
+    """Where a run goes on, and below it what was not repeated."""
+    where = f"{bold(event.run_name)}  resumed at step {event.steps + 1}: {legible(event.before)}"
+    saved = not_repeated(
+        event.steps, seconds=event.saved_seconds, dollars=event.saved_dollars, tokens=event.saved_tokens
+    )
+    return f"{where}\n  {saved}" if event.steps else where
+
+
+def _child_line(event: events.Event) -> str:
+    if not isinstance(event, events.RunEnded):
+        return ""
+    reason = f": {event.reason.replace('_', ' ')}" if event.reason else ""
+    return f"  {dim('child')} {legible(event.run_name)}  {event.state}{reason}, {counted(event.steps, 'step')}"
+
+
+def _cost(event: events.StepCompleted) -> str:
+    """What the step says it took."""
+    tokens = f"{event.tokens:>5,} tokens" if event.tokens else ""
+    dollars = money(event.dollars) if event.dollars else ""
+    return "  ".join(filter(None, (tokens, dollars)))
 
 
 def _why(why: str) -> str:

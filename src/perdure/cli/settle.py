@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Final
+
 import click
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw, Struct
 
 from perdure import clock
-from perdure.cli.options import json_value, looking, run_argument, store_option, writing
+from perdure.cli.contract import RunObject, run_object
+from perdure.cli.control import standing
+from perdure.cli.options import (
+    by_option,
+    command,
+    json_option,
+    json_value,
+    looking,
+    run_argument,
+    store_option,
+    writing,
+)
 from perdure.cli.runs import find_run
-from perdure.cli.screen import bold, dim, say
-from perdure.cli.status import Open, open_effects, resume_command, settle_command, status_of
+from perdure.cli.screen import bold, dim, print_json, say
+from perdure.cli.status import Open, open_effects, resume_command, settle_command
 from perdure.engine.control import who
 from perdure.engine.settle import Letter
 from perdure.errors import UsageError
@@ -18,13 +31,37 @@ from perdure.records import NULL, Mail, Run, RunState
 from perdure.replay import Journal
 from perdure.telemetry.text import legible
 
-_NO_RESULT = "\0"
+_NO_RESULT: Final = "\0"
 """What click puts where --happened was given without a result: no JSON text begins with it."""
+
+_OUTCOMES: Final = {
+    "happened": "it happened",
+    "did_not_happen": "it did not happen",
+    "fail": "the run fails there",
+}
+_CONSEQUENCES: Final = {
+    "happened": "a resume takes that for its result and goes on; it is not performed again",
+    "did_not_happen": "a resume performs it, and goes on",
+    "fail": "a resume ends the run there, as failed",
+}
+
+
+class Settled(Struct, frozen=True):
+    """A verdict on an effect in doubt, and where that leaves the run."""
+
+    step: Annotated[str, Meta(description="the effect's name")]
+    number: Annotated[int, Meta(description="its number in the run")]
+    outcome: Annotated[str, Meta(description="happened, did_not_happen or fail")]
+    result: Annotated[Raw, Meta(description="what it returned, where it happened; else null")]
+    by: Annotated[str, Meta(description="whose verdict it is")]
+    consequence: Annotated[str, Meta(description="what a resume will do, in words")]
+    still_in_doubt: Annotated[int, Meta(description="how many effects of the run are without a verdict")]
+    run: Annotated[RunObject, Meta(description="the run after that")]
 
 
 @click.command()
 @run_argument(required=True)
-@click.argument("step")
+@click.argument("step", required=False)
 @click.option(
     "--happened",
     metavar="[JSON]",
@@ -35,23 +72,53 @@ _NO_RESULT = "\0"
 )
 @click.option("--did-not-happen", is_flag=True, help="It did not take place: a resume performs it.")
 @click.option("--fail", "fails", is_flag=True, help="Neither: the run fails at this step.")
+@by_option
+@json_option(Settled)
 @store_option
-def settle(run: str, step: str, *, happened: str | None, did_not_happen: bool, fails: bool) -> None:
-    """Say what became of an effect in doubt; STEP is its name, or its number in `perdure show RUN`."""
+def settle(
+    run: str, step: str | None, *, happened: str | None, did_not_happen: bool, fails: bool, by: str, as_json: bool
+) -> None:
+    """Say what became of an effect in doubt; nothing is performed until the run is resumed.
+
+    STEP is its name, or its number in `perdure show RUN`; it may be left out where only one is in doubt.
+    """
     letter = _letter(happened, did_not_happen=did_not_happen, fails=fails)
     with looking() as store:
         found = find_run(store, run)
         effects = open_effects(store, found, Journal(store.load_journal(found.run_id)))
         effect = _chosen(found, effects, step)
     letter = msgspec.structs.replace(letter, attempt=effect.attempt)
-    if effect.letter == letter:
-        say(f"{bold(found.name)}  {legible(effect.name)} was already settled like that by {legible(effect.by)}")
+    by = legible(by or who())
+    is_repeated = effect.letter == letter
+    if not is_repeated:
+        _post(found, effect, letter, by)
+    after, status = standing(found)
+    others = [other for other in effects if other.letter is None and other.key != effect.key]
+    if as_json:
+        verdict = (letter.outcome, letter.value, effect.by if is_repeated else by, _CONSEQUENCES[letter.outcome])
+        print_json(Settled(effect.name, effect.number, *verdict, len(others), run_object(after, status)))
+        return
+    _say_verdict(found, effect, letter, by)
+    if others:
+        say(f"  still in doubt: {others[0].number} {legible(others[0].shown)}")
+        say(f"  {dim('next:')} {settle_command(found, others[0], effects)}")
+    elif status.state == RunState.RUNNING:
+        say(f"  {status.cause}: it takes this up when it reaches the step")
     else:
-        _post(found, effect, letter)
-        if effect.letter is not None:
-            earlier = effect.letter.outcome.replace("_", " ")
-            say(f"  the earlier verdict ({earlier}, by {legible(effect.by)}) was not used yet: the newest counts")
-    _show_next(found, effect, effects)
+        say(f"  {dim('next:')} {resume_command(found)}")
+
+
+def _say_verdict(run: Run, effect: Open, letter: Letter, by: str) -> None:
+    name = f"{bold(run.name)}  {effect.number} {legible(effect.name)}"
+    if effect.letter == letter:
+        say(f"{name} was already settled like that by {legible(effect.by)}")
+    else:
+        result = f", result {legible(bytes(letter.value).decode(), 60)}" if letter.outcome == "happened" else ""
+        say(f"{name}: {_OUTCOMES[letter.outcome]}{result} (by {by})")
+    if effect.letter is not None and effect.letter != letter:
+        earlier = effect.letter.outcome.replace("_", " ")
+        say(f"  the earlier verdict ({earlier}, by {legible(effect.by)}) was not used yet: the newest counts")
+    say(f"  {dim('then:')} {_CONSEQUENCES[letter.outcome]}")
 
 
 def _letter(happened: str | None, *, did_not_happen: bool, fails: bool) -> Letter:
@@ -74,13 +141,15 @@ def _result(text: str) -> Raw:
     return Raw(msgspec.json.encode(json_value(text, of="--happened")))
 
 
-def _chosen(run: Run, effects: list[Open], step: str) -> Open:
-    matches = [effect for effect in effects if effect.name == step] or [
+def _chosen(run: Run, effects: list[Open], step: str | None) -> Open:
+    matches = [effect for effect in effects if step in (None, effect.name)] or [
         effect for effect in effects if str(effect.number) == step
     ]
     if len(matches) == 1:
         return matches[0]
     known = ", ".join(f"{effect.number} {legible(effect.name)}" for effect in matches or effects)
+    if step is None:
+        raise _unnamed(run, effects, known)
     if matches:
         message = f"{len(matches)} effects named {legible(step)} of run {run.name} are in doubt: {known}."
         raise UsageError(message, safe="nothing was recorded.", hint="name the one you mean by its number")
@@ -88,29 +157,23 @@ def _chosen(run: Run, effects: list[Open], step: str) -> Open:
     raise UsageError(
         f"{message}; in doubt: {known}." if effects else f"{message}; nothing in this run is.",
         safe="nothing was recorded.",
-        hint=settle_command(run, effects[0], effects) if effects else f"perdure show {run.name}",
+        hint=settle_command(run, effects[0], effects) if effects else command("show", run.name),
     )
 
 
-def _post(run: Run, effect: Open, letter: Letter) -> None:
+def _unnamed(run: Run, effects: list[Open], known: str) -> UsageError:
+    if not effects:
+        return UsageError(
+            f"Nothing in run {run.name} is in doubt.", safe="nothing was recorded.", hint=command("show", run.name)
+        )
+    return UsageError(
+        f"{len(effects)} effects of run {run.name} are in doubt: {known}.",
+        safe="nothing was recorded.",
+        hint=settle_command(run, effects[0], effects),
+    )
+
+
+def _post(run: Run, effect: Open, letter: Letter, by: str) -> None:
     body = msgspec.json.encode(letter).decode()
-    mail = Mail(0, run.run_id, "verdict", effect.key, body, legible(who()), clock.wall_seconds())
     with writing() as store:
-        store.post(mail)
-    outcome = {"happened": "it happened", "did_not_happen": "it did not happen", "fail": "the run fails there"}
-    result = f", result {legible(bytes(letter.value).decode(), 60)}" if letter.outcome == "happened" else ""
-    say(f"{bold(run.name)}  {effect.number} {legible(effect.name)}: {outcome[letter.outcome]}{result} (by {mail.by})")
-
-
-def _show_next(run: Run, settled: Open, effects: list[Open]) -> None:
-    others = [effect for effect in effects if effect.letter is None and effect.key != settled.key]
-    if others:
-        say(f"  still in doubt: {others[0].number} {legible(others[0].shown)}")
-        say(f"  {dim('next:')} {settle_command(run, others[0], effects)}")
-        return
-    with looking() as store:
-        status = status_of(store, run)
-    if status.state == RunState.RUNNING:
-        say(f"  {status.cause}: it takes this up when it reaches the step")
-    else:
-        say(f"  {dim('next:')} {resume_command(run)}")
+        store.post(Mail(0, run.run_id, "verdict", effect.key, body, by, clock.wall_seconds()))

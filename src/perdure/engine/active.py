@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 
 from perdure import clock, codec, events
 from perdure.engine.ledger import Ledger
+from perdure.engine.prefix import completes, merged
 from perdure.engine.scope import ROOT, Scope
 from perdure.engine.stillness import Standing, standing_of
 from perdure.errors import (
@@ -49,8 +50,9 @@ from perdure.replay import Call, Decision, Entry, Journal, Replayed, decide
 from perdure.store import blobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from perdure.records import Origin
     from perdure.store.protocol import Store
     from perdure.store.writer import Ticket, Writer
 
@@ -150,6 +152,10 @@ class Active:
         self.replayed = 0
         self.saved_seconds = 0.0
         self.saved = Cost()
+        self.inherited: frozenset[str] = frozenset()
+        """The calls whose effects are another run's, of which this one is a fork."""
+        self._inherited_keys: dict[str, str] = {}
+        self._changes: dict[str, dict[str, Raw]] = {}
         self._costs: dict[str, Cost] = {}
         self._stored_state: dict[str, bytes] = {}
         self._explicit: set[str] = set()
@@ -161,6 +167,8 @@ class Active:
     def decide(self, call: Call) -> Decision:
         """What this call means; from here on it counts as made."""
         self.unvisited.pop(call.key, None)
+        if self._changes:
+            self._change_state(call.key)
         decision = decide(self.journal, call)
         if type(decision) is Replayed:
             self.replayed += 1
@@ -172,17 +180,28 @@ class Active:
             self.announce()
         return decision
 
+    def descend(self, origin: Origin, records: Sequence[Record]) -> None:
+        """Be a fork: what it has from the other run stays that run's, and what it was given is set in its place."""
+        done = {record.key for record in records[: origin.records] if completes(record)}
+        self.inherited = frozenset(done | origin.keys.keys())
+        self._inherited_keys = origin.keys
+        self._changes = merged(origin.changes)
+        self._change_state("")
+
     def is_replaying(self) -> bool:
         """Whether calls are on record that this execution has not come by yet."""
         return bool(self.unvisited)
 
     def announce(self) -> None:
-        """Say once where a resumed run goes on, and what was not repeated."""
+        """The replay is over: look at what was left for this moment, and say where the run goes on."""
         if self.resources.deferred:
             self.resources.validate_deferred()
-        self._announced = True
-        row = self.row
-        if self._before and events.is_wanted(events.RunResumed):
+        self.say_resumed()
+
+    def say_resumed(self) -> None:
+        """Say once where a resumed run goes on, and what was not repeated."""
+        row, is_said, self._announced = self.row, self._announced, True
+        if self._before and not is_said and events.is_wanted(events.RunResumed):
             delivery = max(1, row.deliveries)
             events.publish(
                 events.RunResumed(
@@ -220,8 +239,11 @@ class Active:
             return functools.reduce(added, map(self._costs.pop, keys)) if keys else None
 
     def effect_key(self, step_key: str) -> str:
-        """The idempotency key of an effect: made from run and step, never from the model."""
-        return hashlib.sha256(f"{self.row.run_id}\n{step_key}".encode()).hexdigest()[:32]
+        """The idempotency key of an effect: made from run and step, never from the model.
+
+        One that was in doubt in the run this is a fork of may be known outside under the key it had there.
+        """
+        return self._inherited_keys.get(step_key) or made_key(self.row.run_id, step_key)
 
     def submit(
         self,
@@ -373,6 +395,7 @@ class Active:
             return
         for key, entry in zip(skipped, entries, strict=True):
             del self.unvisited[key]
+            self._change_state(key)
             if entry.done is not None:
                 self._note_state(entry.done)
         scope.go_on_after(passed)
@@ -464,11 +487,22 @@ class Active:
             place = (row.run_id, row.name, row.steps, call.key, call.name, kind)
             events.publish(events.StepCompleted(*place, seconds, attempt, failed, took.tokens, took.dollars))
 
+    def _change_state(self, key: str) -> None:
+        """Set what a fork was given after this call, or after the approval of it; in every execution at the same place."""
+        for place in (f"{key}{APPROVAL}", key):
+            for name, sealed in self._changes.pop(place, {}).items():
+                self.state[name] = codec.unseal(bytes(sealed))
+
     def _note_state(self, done: Done) -> None:
         if done.state:
             self._stored_state.update({name: bytes(sealed) for name, sealed in done.state.items()})
         for name in done.dropped:
             self._stored_state.pop(name, None)
+
+
+def made_key(run_id: str, step_key: str) -> str:
+    """The key of an effect where it has none of its own."""
+    return hashlib.sha256(f"{run_id}\n{step_key}".encode()).hexdigest()[:32]
 
 
 def settle_command(run_name: str, step: str) -> str:

@@ -16,7 +16,7 @@ from perdure.engine.call import mark_coroutine_function
 from perdure.engine.child import start_child
 from perdure.engine.control import deadline_of, written_tags
 from perdure.engine.excepthook import install as install_excepthook
-from perdure.engine.execute import to_end, to_end_async
+from perdure.engine.execute import to_end, to_end_async, to_pause
 from perdure.engine.handle import Handle
 from perdure.engine.lifecycle import Request
 from perdure.engine.runner import Task, runner_of
@@ -180,11 +180,26 @@ def run(
     return _run(spec_of(agent), Request(args, kwargs, run_id, fresh, written_tags(tags), deadline_of(deadline)))
 
 
-def resume(agent: Callable[..., Any], run: Run, *, pardon: bool = True) -> Any:
-    """Resume a run with the arguments its first record holds; `pardon` where a person asked for it by name."""
+def call(agent: Callable[..., Any], request: Request) -> Any:
+    """The same for a request that is made already; who calls it shows its own lines."""
+    return _run(spec_of(agent), request, greets=False)
+
+
+def accept(agent: Callable[..., Any], request: Request) -> Run:
+    """Accept a run and leave it to whoever resumes it; its first record is committed when this returns."""
+    return lifecycle.accept(session(), spec_of(agent), request)
+
+
+def resume(agent: Callable[..., Any], run: Run, *, pardon: bool = True, waits: bool = True) -> Any:
+    """Resume a run with the arguments its first record holds; `pardon` where a person asked for it by name.
+
+    Without `waits`, one that sleeps is not waited for either.
+    """
     spec = spec_of(agent)
     opened = session()
     active = lifecycle.open_run(opened, spec, run, pardon=pardon)
+    if not waits:
+        return to_pause(opened, spec, active)
     if spec.signature.is_async:
         return asyncio.run(to_end_async(opened, spec, active))
     return to_end(opened, spec, active)
@@ -267,7 +282,7 @@ def _greet() -> None:
     terminal.install()
 
 
-def _run(spec: AgentSpec, request: Request) -> Any:
+def _run(spec: AgentSpec, request: Request, *, greets: bool = True) -> Any:
     if spec.signature.is_async:
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public form raises where no loop runs
             raise UsageError(
@@ -275,14 +290,16 @@ def _run(spec: AgentSpec, request: Request) -> Any:
                 safe="nothing was started.",
                 hint=f"await {spec.function.__name__}(…): outside a run, calling an agent is a run",
             )
-        return asyncio.run(_run_async(spec, request))
-    _greet()
+        return asyncio.run(_run_async(spec, request, greets=greets))
+    if greets:
+        _greet()
     opened = session()
     return to_end(opened, spec, lifecycle.enter(opened, spec, request))
 
 
-async def _run_async(spec: AgentSpec, request: Request) -> Any:
-    _greet()
+async def _run_async(spec: AgentSpec, request: Request, *, greets: bool = True) -> Any:
+    if greets:
+        _greet()
     opened = session()
     return await to_end_async(opened, spec, lifecycle.enter(opened, spec, request))
 

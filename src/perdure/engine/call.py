@@ -247,9 +247,10 @@ def approval_key(key: str) -> str:
 
 
 def note_undoable(prepared: Prepared[S], value: Any) -> None:
-    """Remember a completed effect that knows how to be taken back."""
-    if getattr(prepared.spec, "undo", None) is not None:
-        prepared.active.undoable.append((prepared, value))
+    """Remember a completed effect that knows how to be taken back; what a fork inherited is not the fork's to undo."""
+    active = prepared.active
+    if getattr(prepared.spec, "undo", None) is not None and prepared.call.key not in active.inherited:
+        active.undoable.append((prepared, value))
 
 
 def _plain(spec: Spec, frame: Frame | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -22,7 +22,7 @@ from msgspec import Raw
 
 from perdure import clock, codec, events
 from perdure.engine.approval import approval
-from perdure.engine.call import Prepared, Spec, approval_key, note_undoable, pristine, wrapped
+from perdure.engine.call import Prepared, Spec, approval_key, note_undoable, pristine, spec_of, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
 from perdure.engine.failure import message_of
 from perdure.engine.scope import Frame
@@ -115,22 +115,30 @@ class EffectSpec(Spec):
             )
 
     def inverse(self, step_key: str) -> EffectSpec:
-        """The effect that takes this one back: called with the result, then with the arguments."""
-        options = dict.fromkeys(("keyed", "key_from", "undo", "timeout"))
-        return EffectSpec(
-            self.undo or self.function,
-            {
-                **options,
-                "approve": False,
-                "name": f"undo {self.name}",
-                "key": step_key,
-                "key_ttl": self.key_ttl_seconds,
-                "in_flight_seconds": self.in_flight_seconds,
-                "certain": self.certain,
-                "ambiguous": self.ambiguous,
-                "retry": self.retry,
-            },
-        )
+        """The effect that takes this one back: called with the result, then with the arguments.
+
+        An undo that is an effect itself brings its own key, check and retries; a plain function is judged by this one's.
+        """
+        own = spec_of(self.undo)
+        place = {"approve": False, "undo": None, "name": f"undo {self.name}", "key": step_key}
+        if isinstance(own, EffectSpec):
+            undoing = EffectSpec(own.function, own._options() | place)
+            undoing.check = own.check
+            return undoing
+        plain = {"keyed": False, "key_from": None, "timeout": None}
+        return EffectSpec(self.undo or self.function, self._options() | plain | place)
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "keyed": self.keyed,
+            "key_from": self.key_from,
+            "key_ttl": self.key_ttl_seconds,
+            "in_flight_seconds": self.in_flight_seconds,
+            "certain": self.certain,
+            "ambiguous": self.ambiguous,
+            "retry": self.retry,
+            "timeout": self.timeout,
+        }
 
     def needs_approval(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a person must be asked before this call is performed."""

@@ -93,6 +93,7 @@ def complete(active: Active, spec: AgentSpec, value: Any) -> Generator[Operation
         )
         raise (yield from fail(active, spec, failure)) from None
     raw, blob, stored = active.stored_value(sealed)
+    active.say_resumed()  # nothing was left to do but to return
     yield from _end(active, Ended(state=RunState.COMPLETED, value=raw, blob=blob), stored=stored)
     return decoded
 

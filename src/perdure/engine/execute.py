@@ -67,6 +67,18 @@ async def to_end_async(opened: Session, spec: AgentSpec, active: Active | Finish
         active = found
 
 
+def to_pause(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
+    """Execute a run until it has an outcome or waits for anything; one that goes on as another is followed."""
+    while True:
+        try:
+            if spec.signature.is_async:
+                return asyncio.run(execute_async(opened, spec, active))
+            return execute(opened, spec, active)
+        except RunRestarted as restarted:
+            following = whereabouts.known_run(opened.store, restarted.next_id)
+            active = lifecycle.open_run(opened, spec, following, quietly=True)
+
+
 def is_ready(opened: Session, run_id: str) -> bool:
     """Whether a run that left memory can go on, or was ended by somebody else."""
     run = opened.store.read_run(run_id)

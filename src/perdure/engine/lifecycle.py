@@ -113,6 +113,23 @@ def _entered(session: Session, spec: AgentSpec, request: Request) -> Active | Fi
     return open_run(session, spec, known)
 
 
+def accept(session: Session, spec: AgentSpec, request: Request) -> Run:
+    """Accept a run that nobody holds yet; an id that is known means the run that has it, if it is the same call."""
+    arguments = spec.signature.bind(request.args, request.kwargs)
+    digest = codec.digest_arguments(arguments, of=spec.name)
+    session.store.join()
+    known = session.store.read_run(_checked_id(request.run_id)) if request.run_id is not None else None
+    if known is None:
+        _refuse_reserved(request.run_id)
+        run, first = _drafted(session, spec, arguments, request)
+        known = session.store.create_run(run, first)
+        if known.digest == run.digest:
+            events.publish(events.RunStarted(run.run_id, run.name, run.agent, session.store.location))
+            return known
+    _refuse_other_request(known, spec, digest, arguments, fresh=request.fresh)
+    return known
+
+
 def open_run(
     session: Session, spec: AgentSpec, run: Run, *, pardon: bool = False, quietly: bool = False
 ) -> Active | Finished:
@@ -158,7 +175,10 @@ def load(session: Session, run: Run, *, quietly: bool = False) -> Active:
         records = session.store.load_journal(run.run_id)
         journal = Journal(records, suspects=run.suspects)
         active = Active(session.store, session.writer, run, journal, before="" if quietly else _before(records))
-        active.deadline_at = journal.started().deadline_at
+        started = journal.started()
+        active.deadline_at = started.deadline_at
+        if started.forked_from is not None:
+            active.descend(started.forked_from, records)
         active.resources = Ledger(records)
         session.hold(active)
         heed(active)
@@ -200,6 +220,9 @@ def _before(records: list[Record]) -> str:
     deliveries = [record for record in records if record.kind == Kind.DELIVERY]
     if len(deliveries) < 2:  # noqa: PLR2004 - the first delivery resumes nothing
         return ""
+    origin = read_body(records[0]).forked_from
+    if origin is not None and deliveries[-2].seq < origin.records:
+        return f"it is a fork of {origin.name} at step {origin.at}"
     last: Delivery = read_body(deliveries[-1])
     return last.before or "it was stopped"
 
@@ -323,7 +346,15 @@ def drafted(
 
 
 def _create(session: Session, spec: AgentSpec, arguments: dict[str, Any], request: Request) -> tuple[Run, bool]:
-    run, first = drafted(
+    run, first = _drafted(session, spec, arguments, request)
+    created, is_new = session.create(run, first)
+    if is_new:
+        events.publish(events.RunStarted(run.run_id, run.name, run.agent, session.store.location))
+    return created, is_new
+
+
+def _drafted(session: Session, spec: AgentSpec, arguments: dict[str, Any], request: Request) -> tuple[Run, Record]:
+    return drafted(
         spec,
         arguments,
         durability=session.settings.durability,
@@ -331,7 +362,3 @@ def _create(session: Session, spec: AgentSpec, arguments: dict[str, Any], reques
         tags=request.tags,
         deadline_seconds=request.deadline_seconds,
     )
-    created, is_new = session.create(run, first)
-    if is_new:
-        events.publish(events.RunStarted(run.run_id, run.name, run.agent, session.store.location))
-    return created, is_new

@@ -112,9 +112,7 @@ class Session:
 
     def deliver_mail(self) -> None:
         """Tell held runs what others wrote to them, and that their time is over."""
-        with self._lock:
-            held_runs = [active for active in self._held.values() if active is not None]
-        for active in held_runs:
+        for active in self._held_runs():
             heed(active)
             is_late = active.stop is not None and active.stop.state is RunState.FAILED
             if is_late or isinstance(active.signal, RunCancelled):
@@ -129,14 +127,23 @@ class Session:
     def stop_below(self, run_id: str) -> None:
         """The run was stopped with its process: its children here stop at their next call, to be resumed with it."""
         self._stopped.add(run_id)
-        with self._lock:
-            held_runs = [active for active in self._held.values() if active is not None]
-        for active in held_runs:
-            row = active.row
+        for active in self._held_runs():
             if any(ancestor.run_id == run_id for ancestor in active.journal.started().lineage):
-                stopped = RunWaits(f"Run {row.name} was stopped with its parent.", safe=f"{saved_steps(row.steps)}.")
-                self._stopped.add(row.run_id)
-                active.halt(Stop(RunState.QUEUED, None, stopped))
+                self._stop(active, f"Run {active.row.name} was stopped with its parent.")
+
+    def stop_all(self) -> None:
+        """The process was asked to stop: every run here stops at its next call, to be resumed by another."""
+        for active in self._held_runs():
+            self._stop(active, "its process was asked to stop")
+
+    def _stop(self, active: Active, why: str) -> None:
+        self._stopped.add(active.row.run_id)
+        stopped = RunWaits(why, safe=f"{saved_steps(active.row.steps)}.")
+        active.halt(Stop(RunState.QUEUED, None, stopped))
+
+    def _held_runs(self) -> list[Active]:
+        with self._lock:
+            return [active for active in self._held.values() if active is not None]
 
     def is_stopped(self, run_id: str) -> bool:
         """Whether this run was stopped here, and not taken up again since."""

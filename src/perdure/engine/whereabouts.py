@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Final
 
 from perdure.errors import RunPaused, UnknownRun
@@ -9,6 +10,7 @@ from perdure.records import Mail, Run, RunState
 from perdure.store.lease import read_park
 
 if TYPE_CHECKING:
+    from perdure.records import Record
     from perdure.store.protocol import Store
 
 CONTINUED: Final = "continued"
@@ -18,6 +20,8 @@ _HANDED_ON: Final = frozenset({"cancel", "pause", "unpause", "signal"})
 """Mail to a run that goes on as another one is meant for that."""
 
 _SECOND: Final = 2
+_ID_CHARACTERS: Final = 16
+_LOOKS: Final = 100
 
 
 def is_paused(store: Store, run: Run) -> bool:
@@ -60,6 +64,26 @@ def newest(store: Store, run_id: str) -> Run | None:
     return run
 
 
+def of_one_moment(store: Store, run: Run) -> tuple[Run, list[Record]]:
+    """The row and the journal that belong together, although somebody may be extending them."""
+    for _ in range(_LOOKS):
+        run = store.read_run(run.run_id) or run
+        records = store.load_journal(run.run_id)
+        if len(records) == run.length:
+            break
+    return run, records
+
+
+def undo_id(run_id: str) -> str:
+    """The id of the run that takes back the effects of this one; always the same, so that there is one."""
+    return f"undo-{hashlib.sha256(run_id.encode()).hexdigest()[:_ID_CHARACTERS]}"
+
+
+def undoing_of(store: Store, run_id: str) -> Run | None:
+    """The run that takes the effects of this one back, or took them; None where nobody asked for that."""
+    return store.read_run(undo_id(run_id))
+
+
 def failure_of(run: Run) -> str:
     """Which failure of the run this is, as each delivery can fail once; empty where it has not failed."""
     return f"{run.run_id}@{run.epoch}" if run.state == RunState.FAILED else ""
@@ -77,6 +101,12 @@ def previous_id(run_id: str) -> str:
     if not mark or not number.isdecimal() or int(number) < _SECOND:
         return ""
     return base if int(number) == _SECOND else f"{base}~{int(number) - 1}"
+
+
+def whole_id(run_id: str) -> str:
+    """The id of the first of the runs that went on in each other's place up to this one."""
+    base, mark, number = run_id.rpartition("~")
+    return base if mark and number.isdecimal() and int(number) >= _SECOND else run_id
 
 
 def hand_on(store: Store, run_id: str, following: str) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from perdure.records import (
     BODY_OF,
     COMPLETIONS,
     DIGEST_BYTES,
+    FINISHED,
     FORMAT,
     NO_DIGEST,
     Batch,
@@ -35,6 +36,7 @@ from perdure.records import (
     mail_digest,
     read_body,
     run_digest,
+    sealed_run,
     write_body,
 )
 from perdure.store.lease import read_park
@@ -171,6 +173,11 @@ def taken_mail(mail: Mail, *, at_length: int) -> Mail:
     """The mail, taken by the append that made its run's journal so long."""
     taken = msgspec.structs.replace(mail, taken=at_length)
     return msgspec.structs.replace(taken, digest=mail_digest(taken))
+
+
+def heard_of(run: Run, mail_id: int) -> Run:
+    """The row of an imported run once its mail has numbers here; that of a finished one stays as it was."""
+    return run if run.state in FINISHED else sealed_run(msgspec.structs.replace(run, heard=mail_id))
 
 
 def loss_digest(loss: Loss) -> bytes:

@@ -9,7 +9,15 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
-from perdure.errors import CommitsLost, DeliveriesExhausted, InternalError, PerdureError, RunHeld, saved_steps
+from perdure.errors import (
+    CommitsLost,
+    DeliveriesExhausted,
+    InternalError,
+    PerdureError,
+    RunHeld,
+    RunImported,
+    saved_steps,
+)
 from perdure.policy import is_spent
 from perdure.records import (
     FINISHED,
@@ -35,6 +43,7 @@ class Presence(StrEnum):
     NONE = "nobody held it"
     ALIVE = "its holder lives"
     DEAD = "its process died"
+    LOST = "its connection to the store ended"
     STALLED = "its process gave no sign of life"
 
 
@@ -75,6 +84,8 @@ def claim(run: Run, claimant: Worker, holder: Worker | None, presence: Presence,
     if not terms.pardon:
         if park.code == CommitsLost.code:
             raise CommitsLost(park.message, safe=park.safe, hint=park.hint)
+        if park.code == RunImported.code:
+            raise RunImported(park.message, safe=park.safe, hint=park.hint)
         if is_spent(run, limit=terms.deliveries):
             return _exhausted(run, terms)
     delivery = 1 if terms.pardon else run.deliveries + 1

@@ -18,6 +18,7 @@ from perdure.store.chain import (
     Prefix,
     deaf,
     finding_of,
+    heard_of,
     irreparable,
     is_whole,
     needs_repair,
@@ -33,10 +34,11 @@ from perdure.store.chain import (
     walked,
 )
 from perdure.store.lease import Presence, claim, held, refuse_other_worker
-from perdure.store.protocol import Finding, Outcome, Terms, Which
+from perdure.store.protocol import Compacted, Finding, Old, Outcome, Prunable, Pruned, Terms, Which, Whole
+from perdure.store.prune import REFERRING, addresses, in_order, is_old, is_old_failure, mentions, needed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 class Shelf:
@@ -217,7 +219,7 @@ class MemoryStore:
             same = [other for other in shelf.mail.values() if (other.run_id, other.key) == (mail.run_id, mail.key)]
             is_second = once and any(other.kind == mail.kind for other in same)
             kind = "refused" if is_second else mail.kind
-            fresh = msgspec.structs.replace(mail, mail_id=len(shelf.mail) + 1, kind=kind, taken=0)
+            fresh = msgspec.structs.replace(mail, mail_id=self._next_mail(), kind=kind, taken=0)
             posted = msgspec.structs.replace(fresh, digest=mail_digest(fresh))
             shelf.mail[posted.mail_id] = posted
             return posted
@@ -258,6 +260,82 @@ class MemoryStore:
             shelf.set_aside.setdefault(run_id, []).extend(journal[kept:])
             shelf.runs[run_id], shelf.journals[run_id] = after, [*prefix.records, record]
             return len(journal) - kept
+
+    def find_prunable(self, old: Old) -> Prunable:
+        with self._open() as shelf:
+            going, staying, referred = self._survey(old)
+            mail = [mail for mail in shelf.mail.values() if mail.run_id in {run.run_id for run in going}]
+            blobs = [stored for digest, stored in shelf.blobs.items() if digest not in referred]
+            return Prunable(
+                runs=tuple(going),
+                failed=sum(is_old_failure(run, old) for run in shelf.runs.values()),
+                needed=staying,
+                records=sum(run.length for run in going),
+                mail=len(mail),
+                blobs=len(blobs),
+                size=sum(self._size(run) for run in going) + sum(map(len, blobs)),
+            )
+
+    def prune(self, old: Old) -> Iterator[Pruned]:
+        self.join()
+        with self._open() as shelf:
+            would = self.find_prunable(old)
+            _, _, referred = self._survey(old)
+            for run in would.runs:
+                for of_runs in (shelf.runs, shelf.journals, shelf.set_aside):
+                    of_runs.pop(run.run_id, None)
+            shelf.mail = {number: mail for number, mail in shelf.mail.items() if mail.run_id in shelf.runs}
+            shelf.blobs = {digest: stored for digest, stored in shelf.blobs.items() if digest in referred}
+        yield Pruned(len(would.runs), would.records, would.mail, would.blobs, would.size)
+
+    def _survey(self, old: Old) -> tuple[list[Run], int, set[bytes]]:
+        """What may go, how many must stay for the sake of others, and the large values that others refer to."""
+        shelf = self._shelf
+        runs = [verified_run(run) for run in shelf.runs.values()]
+        going = {run.run_id for run in runs if is_old(run, old)}
+        unfinished = [run.run_id for run in runs if run.run_id not in going and run.state not in FINISHED]
+        referring = [record for run_id in unfinished for record in shelf.journals[run_id] if record.kind in REFERRING]
+        mentioned = set().union(*(mentions(record.body) for record in referring))
+        staying = needed(runs, going, mentioned)
+        kept = [run_id for run_id in shelf.runs if run_id not in going - staying]
+        bodies = [record.body for run_id in kept for record in self._every_record(run_id)]
+        referred = set().union(*(addresses(body, self.load_blob) for body in bodies)) if shelf.blobs else set()
+        return in_order(run for run in runs if run.run_id in going - staying), len(staying), referred
+
+    def _every_record(self, run_id: str) -> list[Record]:
+        return self._shelf.journals[run_id] + self._shelf.set_aside.get(run_id, [])
+
+    def _size(self, run: Run) -> int:
+        mail = [mail.body for mail in self._shelf.mail.values() if mail.run_id == run.run_id]
+        return sum(len(body.encode()) for body in [record.body for record in self._shelf.journals[run.run_id]] + mail)
+
+    def compact(self) -> Compacted:
+        with self._open():
+            return Compacted()
+
+    def load_whole(self, run_id: str) -> Whole:
+        with self._open():
+            run, records = verified_run(self._known(run_id)), self.load_journal(run_id)
+            return Whole(run, tuple(records), tuple(self.read_mail(run_id)))
+
+    def import_run(self, whole: Whole, blobs: Iterable[tuple[bytes, bytes]] = ()) -> Run:
+        self.join()
+        with self._open() as shelf:
+            run = whole.run
+            if run.run_id in shelf.runs:
+                return verified_run(shelf.runs[run.run_id])
+            stored = dict(blobs)
+            for mail in whole.mail:
+                mail_id = self._next_mail()
+                shelf.mail[mail_id] = msgspec.structs.replace(mail, mail_id=mail_id)
+                run = heard_of(run, mail_id)
+            shelf.runs[run.run_id] = run
+            shelf.journals[run.run_id] = list(whole.records)
+            shelf.blobs.update(stored)
+            return run
+
+    def _next_mail(self) -> int:
+        return max(self._shelf.mail, default=0) + 1
 
     def close(self) -> None:
         with self._shelf.lock:

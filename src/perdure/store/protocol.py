@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from perdure.records import Append, Loss, Mail, Record, Run, Worker
 
@@ -38,6 +38,55 @@ class Which(Struct, frozen=True):
     since_at: float = 0.0
     until_at: float = 0.0
     tags: dict[str, str] = {}
+
+
+class Old(Struct, frozen=True):
+    """Which runs may be removed: completed and cancelled ones that ended before this; failed ones if asked for."""
+
+    ended_before: float
+    failed: bool = False
+
+
+class Prunable(Struct, frozen=True):
+    """What removing runs would mean."""
+
+    runs: tuple[Run, ...] = ()
+    """Those that would go, in the order in which they would."""
+    failed: int = 0
+    """So many are old enough and stay, because they failed and can be resumed."""
+    needed: int = 0
+    """So many are old enough and stay, because a run that stays refers to them."""
+    records: int = 0
+    mail: int = 0
+    blobs: int = 0
+    size: int = 0
+    """Bytes of what their records and mail say and of large values that nobody else refers to, as they are stored."""
+
+
+class Pruned(Struct, frozen=True):
+    """What one transaction removed."""
+
+    runs: int = 0
+    records: int = 0
+    mail: int = 0
+    blobs: int = 0
+    size: int = 0
+
+
+class Compacted(Struct, frozen=True):
+    """How many bytes the file system got back, how many stay free in the file, and why, where they stay."""
+
+    given_back: int = 0
+    free: int = 0
+    why: str = ""
+
+
+class Whole(Struct, frozen=True):
+    """A run with everything that is kept of it but its large values, as it was at one moment."""
+
+    run: Run
+    records: tuple[Record, ...]
+    mail: tuple[Mail, ...] = ()
 
 
 class Finding(Struct, frozen=True):
@@ -154,6 +203,33 @@ class Store(Protocol):
 
         Every effect that may be among them is in doubt. A run without damage is left as it is; a live holder is not
         robbed (`RunHeld`).
+        """
+
+    def find_prunable(self, old: Old) -> Prunable:
+        """What `prune` would remove, as it is at this moment; changes nothing.
+
+        A run stays while one that is not finished refers to it as its parent, its child or its origin, and as long as
+        the run that goes on in its place. Damage that could hide such a reference raises `CheckpointCorrupt`.
+        """
+
+    def prune(self, old: Old) -> Iterator[Pruned]:
+        """Remove them, a few in each transaction: a run goes whole, with its journal and its mail, or stays whole.
+
+        Large values that nobody refers to any more go last. Every transaction asks anew whether a run may go: one that
+        was resumed or referred to meanwhile stays. No other journal changes, and the commit counter never shrinks.
+        """
+
+    def compact(self) -> Compacted:
+        """Give free room back to the file system, where no other process would have to wait for that."""
+
+    def load_whole(self, run_id: str) -> Whole:
+        """The run, its journal and its mail, verified, all of one moment."""
+
+    def import_run(self, whole: Whole, blobs: Iterable[tuple[bytes, bytes]] = ()) -> Run:
+        """Take a run in that was kept elsewhere, with these large values, in one transaction.
+
+        Its mail gets numbers of this store; one that is not finished has heard of all of it. A known id returns the row
+        that is there, and writes nothing.
         """
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Watches a script from inside its process, without a line of the script's own: loaded because its folder is on the path.
+"""Watches a script from inside its process; Python loads this by its name, because its folder is on the path.
 
 WATCH_SCRIPT is the file. WATCH_LOG collects a line whenever one of its plain functions is called and whenever one
 returns: the interpreter counts, not perdure. WATCH_GATE, as `function|part of a line|occurrence`, is the place where
@@ -54,10 +54,10 @@ def _is_returning(frame: FrameType) -> bool:
 
 
 def _write(what: str, frame: FrameType) -> None:
+    """One line of the log: what happened, the function, and its first argument."""
     names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
-    arguments = " ".join(str(frame.f_locals.get(name)) for name in names)
-    line = f"{what} {frame.f_code.co_name} {arguments}".strip().replace("\n", " ")
-    os.write(_log, f"{line}\n".encode())
+    first = str(frame.f_locals.get(names[0])) if names else ""
+    os.write(_log, f"{what}\t{frame.f_code.co_name}\t{' '.join(first.split())}\n".encode())
 
 
 def _arrive() -> None:

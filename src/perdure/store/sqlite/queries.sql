@@ -170,3 +170,54 @@ UPDATE runs SET run_id = ?, name = ?, agent = ?, arguments = ?, durability = ?, 
                 reason = ?, detail = ?, epoch = ?, holder = ?, deliveries = ?, steps = ?, suspects = ?, length = ?,
                 wake_at = ?, heard = ?, tags = ?, tokens = ?, dollars = ?, head = ?, digest = ?
 WHERE run = ?
+
+-- name: list_every_run
+SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
+       deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest
+FROM runs NOT INDEXED ORDER BY run
+
+-- name: read_referring
+SELECT body FROM records WHERE run = ? AND kind IN (?, ?, ?) ORDER BY seq
+
+-- name: read_bodies
+SELECT run, body FROM records UNION ALL SELECT run, body FROM set_aside
+
+-- name: read_bodies_of
+SELECT run, body FROM records WHERE run = ? UNION ALL SELECT run, body FROM set_aside WHERE run = ?
+
+-- name: read_newest
+SELECT id, digest FROM records ORDER BY id DESC LIMIT 1
+
+-- name: read_digest
+SELECT digest FROM records WHERE id = ?
+
+-- name: read_appended
+SELECT kind, body FROM records WHERE id > ? ORDER BY id
+
+-- name: list_blobs
+SELECT digest, length(stored) FROM blobs ORDER BY digest
+
+-- name: measure_run
+SELECT (SELECT coalesce(sum(octet_length(body)), 0) FROM records WHERE run = ?)
+       + (SELECT coalesce(sum(octet_length(body)), 0) FROM mailbox WHERE run_id = ?)
+
+-- name: count_mail
+SELECT count(*) FROM mailbox WHERE run_id = ?
+
+-- name: delete_set_aside
+DELETE FROM set_aside WHERE run = ?
+
+-- name: delete_mail
+DELETE FROM mailbox WHERE run_id = ?
+
+-- name: delete_run
+DELETE FROM runs WHERE run = ?
+
+-- name: delete_blob
+DELETE FROM blobs WHERE digest = ?
+
+-- name: vacuum
+VACUUM
+
+-- name: import_mail
+INSERT INTO mailbox (run_id, kind, key, body, sender, at, taken, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?)

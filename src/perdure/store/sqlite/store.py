@@ -21,7 +21,7 @@ from perdure.settings import Settings
 from perdure.store import blobs
 from perdure.store.chain import deaf, taken_mail, unknown_run, verified, verified_mail, verified_run
 from perdure.store.lease import Presence, claim, held, refuse_other_worker
-from perdure.store.protocol import Finding, Outcome, Terms, Which
+from perdure.store.protocol import Compacted, Finding, Old, Outcome, Prunable, Pruned, Terms, Which, Whole
 from perdure.store.sqlite.check import findings, hidden_damage
 from perdure.store.sqlite.connect import (
     check_schema,
@@ -41,12 +41,14 @@ from perdure.store.sqlite.fork import Forks
 from perdure.store.sqlite.loss import missing, record_loss, verified_losses
 from perdure.store.sqlite.narrow import narrowed
 from perdure.store.sqlite.presence import Life, Mark, exclusive, is_locked, is_named_lock_held, read_mark
+from perdure.store.sqlite.prune import Survey, compact, prunable, prune
 from perdure.store.sqlite.repair import find_run, repair
 from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, run_of, worker_of
 from perdure.store.sqlite.transaction import Pen, Transaction
+from perdure.store.sqlite.whole import read_whole, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _FORGET_WORKER_SECONDS: Final = 24 * 3600.0
 
@@ -432,6 +434,36 @@ class SqliteStore:
         holder, presence = self._presence(run, Settings().stall_seconds)
         if presence is Presence.ALIVE:
             raise held(run, holder)
+
+    def find_prunable(self, old: Old) -> Prunable:
+        """What `prune` would remove."""
+        with self._snapshot() as reader:
+            return prunable(reader, old)
+
+    def prune(self, old: Old) -> Iterator[Pruned]:
+        """Remove what nobody needs any more, a few runs in each transaction."""
+        self.join()
+        with self._snapshot() as reader:
+            survey = Survey(reader, old)
+        yield from prune(survey, self._transaction, lambda run_id: self._rows.pop(run_id, None))
+
+    def compact(self) -> Compacted:
+        """Give free room back, where nobody would have to wait for that; nobody opens the store meanwhile."""
+        worker = self.join()
+        with self._writing, plain_errors(self.path), exclusive(self._beside("lock"), seconds=self._seconds):
+            self._fork.refuse()
+            return compact(self._connection, self.path, self._beside("life"), own_id=worker.worker_id)
+
+    def load_whole(self, run_id: str) -> Whole:
+        """The run, its journal and its mail, all of one moment."""
+        with self._snapshot() as reader:
+            return read_whole(reader, run_id, location=self.location)
+
+    def import_run(self, whole: Whole, blobs: Iterable[tuple[bytes, bytes]] = ()) -> Run:
+        """Take in a run that was kept elsewhere, all of it or nothing."""
+        self.join()
+        with self._transaction() as connection:
+            return write_whole(connection, whole, blobs)
 
     def _transaction(self, *, power: bool = True, counted: bool = True) -> Transaction:
         """The one way to write; `counted` where the commit is one that must not be lost unnoticed."""

@@ -1,0 +1,88 @@
+"""Executing one run in this process while somebody watches: its lines, its result, and what is said when it stops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perdure import demo, events
+from perdure.cli.mode import mode
+from perdure.cli.options import looking
+from perdure.cli.outcome import Interrupted, Saved, failed, moved_object, own_output, sealed_result, show_result
+from perdure.cli.progress import Progress, kind_only
+from perdure.cli.screen import good, print_json, tell
+from perdure.cli.status import status_of
+from perdure.records import Kind, RunState
+from perdure.telemetry.text import counted, legible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perdure.records import Run
+
+
+def move(work: Callable[[], Any], progress: Progress, *, again: str, saved: Saved | None = None) -> None:
+    """Do what executes the run that `progress` watches, and show how it ends; `again` is how to go on if it stops."""
+    unsubscribe = events.subscribe(progress)
+    try:
+        with own_output():
+            value = work()
+    except Exception as error:
+        run = _known(progress)
+        if run is None or progress.ended is None or progress.ended.state != RunState.FAILED:
+            raise
+        progress.close()
+        raise failed(run, error, steps=progress.ended.steps, again=again) from error
+    except KeyboardInterrupt:
+        progress.close()
+        raise interrupted(_known(progress), again=again) from None
+    finally:
+        unsubscribe()
+        progress.close()
+    _show(progress, sealed_result(value), saved or _saved(progress))
+
+
+def describing(agent: str) -> Callable[[str, str], tuple[str, str]]:
+    """How the steps of this agent are shown."""
+    return demo.described if agent == demo.NAME else kind_only
+
+
+def interrupted(run: Run | None, *, again: str) -> Interrupted:
+    """What is said after Ctrl-C."""
+    if run is None:
+        return Interrupted("Interrupted.", safe="nothing was started.", hint=again)
+    with looking() as store:
+        status = status_of(store, run)
+    safe = f"{counted(run.steps, 'completed step')} {'is' if run.steps == 1 else 'are'} saved."
+    return Interrupted(f"Run {run.name} was stopped ({legible(status.words)}).", safe=safe, hint=again)
+
+
+def _show(progress: Progress, sealed: bytes, saved: Saved) -> None:
+    run = _known(progress)
+    if mode.as_json and run is not None:
+        print_json(moved_object(run, sealed, saved))
+        return
+    if run is not None:
+        tell(f"  {good('completed')}  {counted(run.steps, 'step')}{_delivery(run)}")
+    show_result(sealed)
+
+
+def _delivery(run: Run) -> str:
+    """How often it was taken up, where that was more than once."""
+    with looking() as store:
+        deliveries = sum(record.kind == Kind.DELIVERY for record in store.load_journal(run.run_id))
+    return f", delivery {deliveries}" if deliveries > 1 else ""
+
+
+def _known(progress: Progress) -> Run | None:
+    """The run as it stands now, or the one that goes on in its place."""
+    if not progress.run_id:
+        return None
+    with looking() as store:
+        return store.read_run(progress.ended.run_id if progress.ended else progress.run_id)
+
+
+def _saved(progress: Progress) -> Saved:
+    resumed = progress.resumed
+    if resumed is None:
+        return Saved()
+    return Saved(resumed.steps, resumed.saved_seconds, resumed.saved_dollars, resumed.saved_tokens)

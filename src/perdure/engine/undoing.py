@@ -1,0 +1,114 @@
+"""The run that takes back the effects of another one: its agent is `perdure.undo`, its argument the other run's id.
+
+Its id follows from the other's, so that asking twice means the same run: killed in the middle it goes on, and once it
+has completed there is nothing more to do. Every undoing is an effect of it, with intent and receipt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+from perdure.engine.agent import AgentSpec
+from perdure.engine.drive import drive, drive_async
+from perdure.engine.execute import to_end, to_end_async
+from perdure.engine.lifecycle import Request, enter
+from perdure.engine.scope import current_frame
+from perdure.engine.undo import Plan, undone
+from perdure.engine.whereabouts import continuation, undo_id
+from perdure.errors import UsageError
+from perdure.records import RunState
+from perdure.replay import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perdure.engine.active import Active
+    from perdure.engine.session import Session
+    from perdure.records import Run
+    from perdure.store.protocol import Store
+
+NAME: Final = "perdure.undo"
+_ENDED: Final = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED})
+
+
+def undone_run(store: Store, run: Run) -> Run:
+    """The run whose effects are meant: this one, or, of a run that takes back, the other."""
+    if run.agent != NAME:
+        return run
+    arguments = bytes(Journal(store.load_journal(run.run_id)).started().arguments)
+    import msgspec
+
+    other = store.read_run(msgspec.json.decode(arguments, type=dict[str, str])["run_id"])
+    if other is None:
+        raise UsageError(f"The run that {run.name} takes back is not there any more.", safe="nothing was undone.")
+    return other
+
+
+def refuse_unended(store: Store, run: Run, *, stall_seconds: float) -> None:
+    """Only what has ended can be taken back: a run that may go on relies on what it did."""
+    if store.is_running(run, stall_seconds=stall_seconds):
+        raise UsageError(
+            f"Run {run.name} is running.",
+            safe="nothing was undone.",
+            hint=f"perdure cancel {run.name}, and once it has ended: perdure undo {run.name}",
+        )
+    if run.state not in _ENDED:
+        raise UsageError(
+            f"Run {run.name} has not ended: it is {run.state}{f' ({run.reason})' if run.reason else ''}.",
+            safe="nothing was undone.",
+            hint=f"perdure cancel {run.name}, then: perdure undo {run.name}",
+        )
+
+
+def take_back(opened: Session, plan: Plan) -> int:
+    """Take the effects back as planned, or go on with that; how many were, all in all."""
+    spec = _agent(opened, plan)
+    run_id = plan.run.run_id
+    active = enter(opened, spec, Request((run_id,), {}, run_id=undo_id(run_id)))
+    if spec.signature.is_async:
+        count: int = asyncio.run(to_end_async(opened, spec, active))
+    else:
+        count = to_end(opened, spec, active)
+    return count
+
+
+def _agent(opened: Session, plan: Plan) -> AgentSpec:
+    """The agent that follows this plan, async where one of the undos is."""
+
+    def undo(run_id: str) -> int:
+        active = _begun(opened, plan, run_id)
+        for undoing in plan.undoings:
+            drive(undone(active, undoing.spec, undoing.key, undoing.args, undoing.kwargs))
+        return len(plan.undoings)
+
+    async def undo_async(run_id: str) -> int:
+        active = _begun(opened, plan, run_id)
+        for undoing in plan.undoings:
+            await drive_async(undone(active, undoing.spec, undoing.key, undoing.args, undoing.kwargs))
+        return len(plan.undoings)
+
+    is_async = any(undoing.spec.inverse(undoing.key).signature.is_async for undoing in plan.undoings)
+    function: Callable[..., Any] = undo_async if is_async else undo
+    options = dict.fromkeys(inspect.signature(_options).parameters)
+    return AgentSpec(function, options | {"name": NAME, "undo_on_failure": False})
+
+
+def _options(durability: None, tags: None, deadline: None, signals: None) -> None:
+    """What else an agent can be told."""
+
+
+def _begun(opened: Session, plan: Plan, run_id: str) -> Active:
+    """The run that takes back; stopped where the other one went on since it was looked at."""
+    frame = current_frame()
+    if frame is None or frame.active is None:
+        raise TypeError(frame)
+    now = opened.store.read_run(run_id)
+    if now is None or (now.epoch, now.length) != (plan.run.epoch, plan.run.length):
+        raise UsageError(
+            f"Run {plan.run.name} has gone on meanwhile.",
+            safe="nothing was undone.",
+            hint=f"perdure undo {plan.run.name} looks again",
+        )
+    return frame.active

@@ -1,0 +1,179 @@
+"""A run as one file that can be carried elsewhere: its layout, its lines, and what a store makes of it.
+
+Layout: JSON lines, UTF-8. First `export` (version of this layout, the run's id, name and state, and how many of each
+line follow), then `run` (its row), a `record` for each entry of the journal, a `mail` for each entry of the mailbox, a
+`blob` for each large value it refers to (its address, and the compressed bytes as the store keeps them), and `end` (how
+many lines came before, and the SHA-256 over all their bytes). Bytes are base64, addresses hexadecimal. Nothing in it
+chooses code: it is data that is compared with its own digests, and shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from perdure import clock
+from perdure.errors import CheckpointCorrupt, RunImported, saved_steps
+from perdure.records import FINISHED, Mail, Record, Run, RunState, WaitReason, sealed_run
+from perdure.store import blobs
+from perdure.store.chain import Prefix, sound_prefix
+from perdure.store.lease import Park, write_park
+from perdure.store.protocol import Whole
+from perdure.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+LAYOUT: Final = 1
+"""The version of the lines below."""
+
+EPOCHS_BEYOND: Final = 1000
+"""Elsewhere the run may have been handed out again, with higher epochs, but hardly so often."""
+
+_ARTIFACT: Final = re.compile(r'"digest":"([0-9a-f]{64})","size":\d')
+
+
+class ExportLine(Struct, frozen=True, tag_field="line", tag="export"):
+    """What the file is, and what follows."""
+
+    version: int
+    run_id: str
+    name: str
+    state: str
+    records: int
+    mail: int
+    blobs: int
+    exported_at: float
+    perdure: str
+    children: tuple[str, ...] = ()
+    """Its child runs that were kept where it was exported; each is a file of its own."""
+
+
+class RunLine(Struct, frozen=True, tag_field="line", tag="run"):
+    """The run's row."""
+
+    run: Run
+
+
+class RecordLine(Struct, frozen=True, tag_field="line", tag="record"):
+    """One entry of its journal."""
+
+    record: Record
+
+
+class MailLine(Struct, frozen=True, tag_field="line", tag="mail"):
+    """One entry of its mailbox."""
+
+    mail: Mail
+
+
+class BlobLine(Struct, frozen=True, tag_field="line", tag="blob"):
+    """One large value."""
+
+    address: str
+    stored: bytes
+
+
+class EndLine(Struct, frozen=True, tag_field="line", tag="end"):
+    """The proof that nothing is missing."""
+
+    lines: int
+    sha256: str
+
+
+def lines_of(whole: Whole, load_blob: Callable[[bytes], bytes], *, children: Iterable[str] = ()) -> Iterator[bytes]:
+    """Every line of a run's file; large values are read one at a time."""
+    addresses = _addresses(whole, load_blob)
+    first = ExportLine(
+        version=LAYOUT,
+        run_id=whole.run.run_id,
+        name=whole.run.name,
+        state=whole.run.state,
+        records=len(whole.records),
+        mail=len(whole.mail),
+        blobs=len(addresses),
+        exported_at=clock.wall_seconds(),
+        perdure=VERSION,
+        children=tuple(children),
+    )
+    proof = hashlib.sha256()
+    count = 0
+    for line in _body_lines(first, whole, addresses, load_blob):
+        written = msgspec.json.encode(line) + b"\n"
+        proof.update(written)
+        count += 1
+        yield written
+    yield msgspec.json.encode(EndLine(count, proof.hexdigest())) + b"\n"
+
+
+def _body_lines(
+    first: ExportLine, whole: Whole, addresses: list[bytes], load_blob: Callable[[bytes], bytes]
+) -> Iterator[Struct]:
+    yield first
+    yield RunLine(whole.run)
+    yield from map(RecordLine, whole.records)
+    yield from map(MailLine, whole.mail)
+    for address in addresses:
+        yield BlobLine(address.hex(), blobs.pack(load_blob(address))[1])
+
+
+def _addresses(whole: Whole, load_blob: Callable[[bytes], bytes]) -> list[bytes]:
+    """Every large value the run refers to; artifacts of other runs among its values too, where they are kept."""
+    found: dict[bytes, None] = {}
+
+    def load(address: bytes) -> bytes:
+        found[address] = None
+        return load_blob(address)
+
+    prefix = sound_prefix(Prefix(list(whole.records), ""), load)
+    if prefix.problem:
+        raise CheckpointCorrupt(
+            f"Run {whole.run.name}: {prefix.problem}.",
+            safe="nothing was exported.",
+            hint=f"perdure verify; perdure repair {whole.run.name}",
+        )
+    for address in sorted(artifacts_in(whole.records) - found.keys()):
+        try:
+            load(address)
+        except CheckpointCorrupt:
+            del found[address]  # it only looks like one, or went with the run that kept it
+    return list(found)
+
+
+def artifacts_in(records: Iterable[Record]) -> set[bytes]:
+    """The addresses of what looks like an artifact in the bodies of records."""
+    return {bytes.fromhex(text) for record in records for text in _ARTIFACT.findall(record.body)}
+
+
+def adopted(whole: Whole, *, exported_at: float) -> Whole:
+    """The run as a store takes it in: a finished one as it is, any other parked until somebody asks for it by name.
+
+    It may have gone further elsewhere: the first effect it reaches here that is not on record is in doubt.
+    """
+    run = whole.run
+    if run.state in FINISHED:
+        return whole
+    when = clock.instant(exported_at).strftime("%Y-%m-%d %H:%M:%S UTC")
+    park = Park(
+        code=RunImported.code,
+        message=f"Run {run.name} was imported as it was on {when}; elsewhere it may have gone further.",
+        safe=f"{saved_steps(run.steps)}; the first effect it reaches here is in doubt until it is settled.",
+        hint=f"see that it is stopped there, then: perdure resume {run.name} --app YOUR_SCRIPT.py",
+    )
+    row = msgspec.structs.replace(
+        run,
+        state=RunState.WAITING,
+        reason=WaitReason.PARKED,
+        detail=write_park(park),
+        epoch=run.epoch + EPOCHS_BEYOND,
+        holder="",
+        deliveries=0,
+        suspects=run.suspects + 1,
+        wake_at=0.0,
+        heard=0,
+    )
+    return Whole(sealed_run(row), whole.records, whole.mail)

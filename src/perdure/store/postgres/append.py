@@ -1,0 +1,142 @@
+"""Extending journals in one round trip: what a batch means for each run, and the statement that fences and writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from perdure.errors import LeaseLost
+from perdure.records import Append, Mail, Record, Run
+from perdure.store.chain import taken_mail, verified_mail
+from perdure.store.postgres.connect import Q, fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import psycopg
+
+    from perdure.store.protocol import Outcome
+
+
+class Extension(Struct):
+    """What a batch does to one run: appends that follow each other are one, and land or are refused as one."""
+
+    run: Run
+    epoch: int
+    before: int
+    records: list[Record]
+    taken: list[tuple[int, int]]
+    """Mail, and the length of the journal at which it is taken."""
+    blobs: dict[bytes, bytes]
+    places: list[int]
+    """Where in the batch its appends are."""
+
+    def follows(self, append: Append) -> bool:
+        """Whether this append goes on exactly where the extension ends."""
+        length = append.run.length - len(append.records)
+        return append.run.epoch == self.run.epoch == self.epoch and length == self.run.length
+
+    def add(self, append: Append, place: int) -> None:
+        """Extend the extension."""
+        self.run = append.run
+        self.records.extend(append.records)
+        self.taken.extend((mail_id, append.run.length) for mail_id in append.taken)
+        self.blobs.update(append.blobs)
+        self.places.append(place)
+
+
+def rounds_of(batch: Sequence[Append], *, epoch: int | None = None) -> list[list[Extension]]:
+    """The batch as rounds in which each run occurs once; `epoch` where the fence is another than the run's own."""
+    rounds: list[dict[str, Extension]] = [{}]
+    for place, append in enumerate(batch):
+        run_id = append.run.run_id
+        for known in reversed(rounds):
+            if run_id in known:
+                break
+        else:
+            known = rounds[0]
+        extension = known.get(run_id)
+        if extension is not None and extension.follows(append):
+            extension.add(append, place)
+            continue
+        if extension is not None:
+            known = _round_after(rounds, known)
+        fence = append.run.epoch if epoch is None else epoch
+        before = append.run.length - len(append.records)
+        taken = [(mail_id, append.run.length) for mail_id in append.taken]
+        known[run_id] = Extension(append.run, fence, before, list(append.records), taken, dict(append.blobs), [place])
+    return [list(each.values()) for each in rounds if each]
+
+
+def write(connection: psycopg.Connection[Any], extensions: list[Extension]) -> set[str]:
+    """Write a round; the ids of the runs whose fence held."""
+    if len(extensions) == 1 and len(extensions[0].records) == 1:
+        only = extensions[0]
+        cursor = connection.execute(*_one(only))
+        return {only.run.run_id} if cursor.rowcount else set()
+    return {run_id for (run_id,) in fetch(connection, "append_many", _many(extensions))}
+
+
+def complete(connection: psycopg.Connection[Any], extension: Extension) -> None:
+    """Keep the large values of an extension that landed, and take the mail that it consumes, once."""
+    for blob in extension.blobs.items():
+        fetch(connection, "insert_blob", blob)
+    for mail_id, length in extension.taken:
+        for row in fetch(connection, "read_untaken", (mail_id, extension.run.run_id)):
+            taken = taken_mail(verified_mail(Mail(*row)), at_length=length)
+            fetch(connection, "take_mail", (taken.taken, taken.digest, mail_id))
+
+
+def refused(run: Run) -> Outcome:
+    """What the holder of a stale epoch gets."""
+    return LeaseLost(f"Run {run.name} is held by another worker now.")
+
+
+def _round_after(rounds: list[dict[str, Extension]], known: dict[str, Extension]) -> dict[str, Extension]:
+    place = next(number for number, each in enumerate(rounds) if each is known) + 1
+    if place == len(rounds):
+        rounds.append({})
+    return rounds[place]
+
+
+def _one(extension: Extension) -> tuple[str, tuple[Any, ...]]:
+    run, record = extension.run, extension.records[0]
+    fence = (run.run_id, extension.epoch, extension.before)
+    return Q["append_one"], (*_changes(run), *fence, *msgspec.structs.astuple(record))
+
+
+def _changes(run: Run) -> tuple[Any, ...]:
+    return (
+        run.updated_at,
+        run.state,
+        run.reason,
+        run.detail,
+        run.epoch,
+        run.holder,
+        run.deliveries,
+        run.steps,
+        run.suspects,
+        run.length,
+        run.wake_at,
+        run.heard,
+        run.tokens,
+        run.dollars,
+        run.head,
+        run.digest,
+    )
+
+
+def _many(extensions: list[Extension]) -> tuple[list[Any], ...]:
+    rows = [
+        (extension.run.run_id, extension.epoch, extension.before, *_changes(extension.run)) for extension in extensions
+    ]
+    records = [
+        (extension.run.run_id, *msgspec.structs.astuple(record))
+        for extension in extensions
+        for record in extension.records
+    ]
+    record_fields = len(Record.__struct_fields__) + 1
+    columns = list(map(list, zip(*records, strict=True))) if records else [[] for _ in range(record_fields)]
+    return (*map(list, zip(*rows, strict=True)), *columns)

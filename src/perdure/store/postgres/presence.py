@@ -1,0 +1,84 @@
+"""Who is alive: workers beat by the database's clock, and hold a lock that ends with their session.
+
+A session that ended is seen at once. It is no proof that the process is dead, so only writes, which are fenced, follow
+from it; what a person or a check concludes waits for the lease.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from perdure import clock
+from perdure.records import Worker
+from perdure.store.lease import Presence
+from perdure.store.postgres.connect import Line, fetch
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from perdure.store.postgres.location import Location
+
+_FORGET_WORKER_SECONDS: Final = 24 * 3600.0
+
+
+class Life:
+    """The worker that this process is: a row, a beat, and a lock on a connection of its own."""
+
+    def __init__(self, location: Location, *, seconds: float) -> None:
+        self.worker_id = clock.new_token(12)
+        self._portable = location.portable
+        self._line = Line(location, seconds=seconds, greeting=None if self._portable else self._hold)
+
+    def begin(self) -> Worker:
+        """Become known."""
+        boot = (os.getpid(), clock.host_name(), clock.boot_id(), 0, clock.boot_seconds())
+        self._line.fetch("forget_workers", (_FORGET_WORKER_SECONDS,))
+        ((beat_at,),) = self._line.fetch("insert_worker", (self.worker_id, *boot))
+        return Worker(self.worker_id, *boot[:4], beat_at, boot[4])
+
+    def beat(self) -> None:
+        """Renew every lease of this worker."""
+        self._line.fetch("beat", (self.worker_id,))
+
+    def end(self) -> None:
+        """Be gone at once."""
+        try:
+            self._line.fetch("delete_worker", (self.worker_id,))
+        finally:
+            self._line.close()
+
+    def _hold(self, connection: psycopg.Connection[Any]) -> None:
+        fetch(connection, "hold_life", (life_key(self.worker_id),))
+
+
+def life_key(worker_id: str) -> int:
+    """The number of a worker's lock."""
+    return int.from_bytes(hashlib.sha256(worker_id.encode()).digest()[:8], "big", signed=True)
+
+
+def worker_of(row: tuple[Any, ...]) -> tuple[Worker, float]:
+    """A worker, and for how long it has been silent by the database's clock, whatever this machine's says."""
+    known, silence = Worker(*row[:7]), row[7]
+    return msgspec.structs.replace(known, beat_at=clock.wall_seconds() - silence), silence
+
+
+def presence_of(
+    connection: psycopg.Connection[Any], holder: str, *, stall_seconds: float, lease_seconds: float, portable: bool
+) -> tuple[Worker | None, Presence]:
+    """What is known of the worker that holds a run."""
+    if not holder:
+        return None, Presence.NONE
+    rows = fetch(connection, "read_worker", (holder,))
+    if not rows:
+        return None, Presence.DEAD
+    worker, silence = worker_of(rows[0])
+    if portable:
+        return worker, Presence.STALLED if silence > lease_seconds else Presence.ALIVE
+    ((held,),) = fetch(connection, "is_life_held", (life_key(holder),))
+    if not held:
+        return worker, Presence.LOST
+    return worker, Presence.STALLED if silence > stall_seconds else Presence.ALIVE

@@ -1,0 +1,59 @@
+"""approval.py: killed while it waits for a person and again after the answer, the invoice is paid once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.examples.stage import Stage
+
+PAID = ["128000 to Owl Supplies Ltd"]
+
+
+def _kill_while_it_waits(stage: Stage) -> None:
+    process = stage.start()
+    stage.wait_until(lambda: "1 question" in stage.perdure("inbox").out, "the question")
+    stage.kill(process)
+
+
+def _asked(stage: Stage) -> int:
+    return stage.perdure("show", "invoice-17").out.count("◦ ask")
+
+
+@pytest.mark.parametrize("command", [["answer", "invoice-17", "approve"], ["approve", "invoice-17"]])
+def test_killed_while_it_waits_and_after_the_answer_it_pays_once(stage: Stage, command: list[str]) -> None:
+    _kill_while_it_waits(stage)
+    process, gate = stage.start_until("handle_invoice", "return pay(")
+    answered = stage.perdure(*command)
+    assert answered.code == 0, answered
+    stage.kill_at(process, gate)
+    assert stage.lines("payments.txt") == []
+
+    ended = stage.run()
+    assert (ended.code, ended.out.splitlines()[-1]) == (0, "paid 1280.00 to Owl Supplies Ltd"), ended
+    assert stage.lines("payments.txt") == PAID
+    assert stage.returned("read_invoice", "pay") == ["read_invoice", "pay"]
+    assert _asked(stage) == 1
+    assert stage.kills == 2
+
+    once_more = stage.run()
+    assert (once_more.code, once_more.out.splitlines()[-1]) == (0, "paid 1280.00 to Owl Supplies Ltd"), once_more
+    assert stage.lines("payments.txt") == PAID
+
+
+def test_an_answer_given_while_nothing_runs_is_taken_at_the_next_start(stage: Stage) -> None:
+    _kill_while_it_waits(stage)
+    _kill_while_it_waits(stage)
+    assert stage.perdure("approve", "invoice-17").code == 0
+    ended = stage.run()
+    assert (ended.code, stage.lines("payments.txt")) == (0, PAID), ended
+    assert _asked(stage) == 1
+    assert stage.kills == 2
+
+
+def test_a_rejected_payment_is_not_made(stage: Stage) -> None:
+    _kill_while_it_waits(stage)
+    assert stage.perdure("reject", "invoice-17", "--by", "grace").code == 0
+    ended = stage.run()
+    assert (ended.code, ended.out.splitlines()[-1]) == (0, "rejected by grace"), ended
+    assert stage.lines("payments.txt") == []
+    assert stage.kills == 1
