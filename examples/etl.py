@@ -11,9 +11,9 @@ a killed step left half written is put aside.
 
 import csv
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import IO
 
 import perdure
 
@@ -32,8 +32,8 @@ class Summary:
 @perdure.step
 def extract(rows: int) -> int:
     print(f"extract: {rows:,} rows", flush=True)
-    with (perdure.workdir() / "extracted.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
+    with opened("extracted.csv", "w") as target:
+        writer = csv.writer(target)
         for number in range(rows):
             amount = "n/a" if number % INVALID_EVERY == 0 else f"{number % 9_973}.{number % 100:02}"
             writer.writerow((number, f"customer-{number % 1_000}", amount))
@@ -44,9 +44,9 @@ def extract(rows: int) -> int:
 def validate() -> int:
     print("validate", flush=True)
     invalid = 0
-    with (perdure.workdir() / "valid.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        for row in read("extracted.csv"):
+    with opened("extracted.csv") as source, opened("valid.csv", "w") as target:
+        writer = csv.writer(target)
+        for row in csv.reader(source):
             if row[2].replace(".", "").isdigit():
                 writer.writerow(row)
             else:
@@ -58,9 +58,9 @@ def validate() -> int:
 def transform() -> int:
     print("transform", flush=True)
     total = 0
-    with (perdure.workdir() / "orders.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        for number, customer, amount in read("valid.csv"):
+    with opened("valid.csv") as source, opened("orders.csv", "w") as target:
+        writer = csv.writer(target)
+        for number, customer, amount in csv.reader(source):
             cents = int(amount.replace(".", ""))
             total += cents
             writer.writerow((number, customer.removeprefix("customer-"), cents))
@@ -71,10 +71,10 @@ def transform() -> int:
 def load(database: str) -> int:
     """One transaction replaces the table: killed inside it, the old table is still there, so it is safe to repeat."""
     print(f"load: into {database}", flush=True)
-    with closing(sqlite3.connect(database)) as warehouse, warehouse:
+    with opened("orders.csv") as source, closing(sqlite3.connect(database)) as warehouse, warehouse:
         warehouse.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, customer INTEGER, cents INTEGER)")
         warehouse.execute("DELETE FROM orders")
-        return warehouse.executemany("INSERT INTO orders VALUES (?, ?, ?)", read("orders.csv")).rowcount
+        return warehouse.executemany("INSERT INTO orders VALUES (?, ?, ?)", csv.reader(source)).rowcount
 
 
 @perdure.agent
@@ -86,9 +86,8 @@ def pipeline(rows: int, database: str) -> Summary:
     return Summary(extracted, invalid, load(database), total_cents)
 
 
-def read(name: str) -> Iterator[list[str]]:
-    with (perdure.workdir() / name).open(newline="") as file:
-        yield from csv.reader(file)
+def opened(name: str, mode: str = "r") -> IO[str]:
+    return (perdure.workdir() / name).open(mode, newline="")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ _NOT_SETTINGS: Final = frozenset({"PERDURE_TEST_POSTGRES"})
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """What can be chosen, with the defaults."""
 
-    store: Annotated[str, Meta(description="where the runs are kept: the path of an SQLite file")] = "./.perdure/perdure.db"
+    store: Annotated[
+        str, Meta(description="where the runs are kept: the path of an SQLite file, or postgresql://…")
+    ] = "./.perdure/perdure.db"
     durability: Annotated[
         Durability,
         Meta(
@@ -36,10 +38,19 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         int, Meta(description="how many processes in a row may end without a completed step before a run is parked")
     ] = 3
     renew_seconds: Annotated[float, Meta(description="how often a process says that it still holds its runs")] = 10.0
+    lease_seconds: Annotated[
+        float,
+        Meta(
+            description="after how long without such a sign a process of which nothing else is known, on another machine, "
+            "loses its runs (PostgreSQL)"
+        ),
+    ] = 30.0
     stall_seconds: Annotated[
         float, Meta(description="after how long without such a sign another process may take its runs over")
     ] = 120.0
-    open_seconds: Annotated[float, Meta(description="how long to wait for a store that another process is opening")] = 10.0
+    open_seconds: Annotated[float, Meta(description="how long to wait for a store that another process is opening")] = (
+        10.0
+    )
     cancel_grace_seconds: Annotated[
         float, Meta(description="how long a step of a cancelled run may go on before the run ends without it")
     ] = 10.0
@@ -51,13 +62,14 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"deliveries is {self.deliveries}, at least 1 is needed")
         if not 0 <= self.cancel_grace_seconds < math.inf:
             raise ValueError("cancel_grace_seconds must not be negative")
-        if not all(0 < seconds < math.inf for seconds in (self.renew_seconds, self.open_seconds, self.stall_seconds)):
-            raise ValueError("renew_seconds, open_seconds and stall_seconds must be above 0 and finite")
-        if self.stall_seconds <= self.renew_seconds:
-            raise ValueError(
-                f"stall_seconds ({self.stall_seconds:g}) must be above renew_seconds ({self.renew_seconds:g}), "
-                "or a healthy holder would be robbed between two beats"
-            )
+        if not all(0 < seconds < math.inf for seconds in (self.renew_seconds, self.open_seconds)):
+            raise ValueError("renew_seconds and open_seconds must be above 0 and finite")
+        for name, seconds in (("lease_seconds", self.lease_seconds), ("stall_seconds", self.stall_seconds)):
+            if not self.renew_seconds < seconds < math.inf:
+                raise ValueError(
+                    f"{name} ({seconds:g}) must be above renew_seconds ({self.renew_seconds:g}) and finite, "
+                    "or a healthy holder would be robbed between two beats"
+                )
 
 
 _chosen: dict[str, Any] = {}

@@ -91,6 +91,11 @@ def commands() -> Commands:
     return Commands(click.get_current_context().find_root().meta.get(_NAMED_STORE, ""))
 
 
+def named_store() -> str:
+    """The store that --store names; empty where it was left out."""
+    return str(click.get_current_context().find_root().meta.get(_NAMED_STORE, ""))
+
+
 def command(*words: str) -> str:
     """One of them."""
     return commands()(*words)
@@ -120,7 +125,7 @@ def json_value(text: str, *, of: str) -> Any:  # noqa: ANN401 - any JSON
 def looking() -> Iterator[Store]:
     """The store, opened without changing anything."""
     settings = current_settings()
-    _refuse_memory(settings.store)
+    refuse_memory(settings.store)
     store = open_store(settings.store, create=False, seconds=settings.open_seconds)
     with contextlib.closing(store):
         yield store
@@ -167,7 +172,8 @@ def _choose_store(context: click.Context, parameter: click.Parameter, value: str
     configure(store=os.path.expanduser(value))  # noqa: PTH111 - a location may also be sqlite:PATH
 
 
-def _refuse_memory(location: str) -> None:
+def refuse_memory(location: str) -> None:
+    """A store in memory is nobody's but the process's that made it."""
     if location.startswith("memory:"):
         raise UsageError(
             "The store is memory:, which ends with the process that made it.",

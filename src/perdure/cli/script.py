@@ -10,69 +10,142 @@ import contextlib
 import os
 import resource
 import signal
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from perdure import clock
+from perdure.cli.mode import mode
 from perdure.cli.options import looking, named_store
 from perdure.cli.screen import bold, tell
 from perdure.errors import PerdureError
-from perdure.records import Delivery, Kind, Run, read_body
+from perdure.records import FINISHED, Delivery, Kind, Run, read_body
+from perdure.settings import current_settings
 from perdure.store.protocol import Which
 from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from perdure.store.protocol import Store
 
-_PASSED_ON: Final = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGWINCH", "SIGCONT")
-_ALREADY_THERE: Final = ("SIGINT", "SIGQUIT")
-"""A terminal sends these to the script too, which decides what they mean."""
+_PASSED_ON: Final = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGWINCH")
+_FROM_KERNEL: Final = 0x80
+"""How Linux marks a signal that a terminal sent: the script, in the same process group, has it already."""
 
+_STANDARD_OUTPUT: Final = 1
+_STANDARD_ERROR: Final = 2
 _CONSIDERED: Final = 200
-_NAMED: Final = 3
 
 
-def run_script(path: str, arguments: Sequence[str]) -> int:
-    """Run the script to its end; its exit code. Killed by a signal, it takes us along, after a line."""
-    environment = dict(os.environ)
-    if location := named_store():
-        environment["PERDURE_STORE"] = location
+class ScriptEnd(Struct, frozen=True):
+    """How a script ended: the runs that it executed, newest first, and its exit code, or minus the signal."""
+
+    code: int
+    runs: list[Run]
+
+
+def run_script(path: str, arguments: Sequence[str]) -> ScriptEnd:
+    """Run the script to its end; one that was killed is said to be, with what is saved."""
     began_at = clock.wall_seconds()
-    with _passing_on() as child:
-        process = subprocess.Popen([sys.executable, path, *arguments], env=environment)  # noqa: S603 - what was named
-        child.append(process)
-        code = process.wait()
+    pid, code = _executed([sys.executable, path, *arguments])
+    runs = _runs_of(pid, since_at=began_at) if code < 0 or mode.as_json else []
+    if code < 0:
+        _say_killed(path, -code, runs)
+    return ScriptEnd(code, runs)
+
+
+def end_alike(code: int) -> int:
+    """End by the signal that ended the script, so that a shell sees what it would have seen; else its exit code."""
     if code >= 0:
         return code
-    _say_killed(path, -code, process.pid, began_at)
-    _die_alike(-code)
+    sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):  # one core file is enough
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with contextlib.suppress(OSError, ValueError):  # SIGKILL has no other handling than its own
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
     return 128 - code
 
 
-@contextlib.contextmanager
-def _passing_on() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Meanwhile signals do not end us: what is sent to us goes to the script, once it is there."""
-    child: list[subprocess.Popen[bytes]] = []
-    early: list[int] = []
+def _executed(command: list[str]) -> tuple[int, int]:
+    """Execute a command to its end, and pass on what is sent to us meanwhile; its pid, and how it ended.
 
-    def pass_on(number: int, frame: Any) -> None:  # noqa: ANN401 - the interpreter's
-        del frame
-        if not child:
-            early.append(number)
-        elif number not in shared or not _from_terminal():
-            child[0].send_signal(number)
-
-    shared = [getattr(signal, name) for name in _ALREADY_THERE]
-    numbers = [getattr(signal, name) for name in (*_PASSED_ON, *_ALREADY_THERE) if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in numbers}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # whoever started us wants it ignored, by the script as well
-            signal.signal(number, pass_on)
+    Signals are blocked before the script is there, so none is lost, and taken one by one together with its death.
+    """
+    numbers = {getattr(signal, name) for name in _PASSED_ON}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*numbers, signal.SIGCHLD})
     try:
-        yield child
+        pid = os.posix_spawn(
+            command[0],
+            command,
+            _environment(),
+            file_actions=[(os.POSIX_SPAWN_DUP2, _STANDARD_ERROR, _STANDARD_OUTPUT)] if mode.as_json else [],
+            setsigmask=before,
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these for itself, not for others
+        )
+        while True:
+            number, is_shared = _next_signal({*numbers, signal.SIGCHLD})
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return pid, os.waitstatus_to_exitcode(status)
+            if number != signal.SIGCHLD and not is_shared:
+                os.kill(pid, number)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PERDURE_STORE": current_settings().store} if named_store() else dict(os.environ)
+
+
+def _next_signal(numbers: set[Any]) -> tuple[int, bool]:
+    """The next signal, and whether the script has got it as well."""
+    if hasattr(signal, "sigwaitinfo"):
+        information = signal.sigwaitinfo(numbers)
+        return information.si_signo, information.si_code == _FROM_KERNEL
+    number = signal.sigwait(numbers)
+    return number, number in (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH) and _is_in_front()
+
+
+def _is_in_front() -> bool:
+    """Whether a terminal sends its signals to our process group."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _say_killed(path: str, number: int, runs: list[Run]) -> None:
+    how = f"{legible(path)} was ended by {signal.Signals(number).name}"
+    open_runs = [run for run in runs if run.state not in FINISHED]
+    if not open_runs:
+        tell(f"perdure: {how}; it held no run in {legible(current_settings().store)}")
+        return
+    run, more = open_runs[0], len(open_runs) - 1
+    others = f", and {counted(more, 'more run')}" if more else ""
+    saved = f"{bold(run.name)} has {counted(run.steps, 'step')} saved{others}"
+    tell(f"perdure: {how}; {saved}. The same command resumes it.")
+
+
+def _runs_of(pid: int, *, since_at: float) -> list[Run]:
+    """The runs that this process was the last to take, newest first."""
+    try:
+        with looking() as store:
+            found = {
+                run.run_id: run
+                for which in (Which(unfinished=True), Which())
+                for run in store.find_runs(which, limit=_CONSIDERED)
+                if run.updated_at >= since_at
+            }
+            mine = [run for run in found.values() if _last_holder(store, run) == (pid, clock.host_name())]
+    except PerdureError:  # there is no store, or it has its own word to say to whoever asks it
+        return []
+    return sorted(mine, key=lambda run: run.created_at, reverse=True)
+
+
+def _last_holder(store: Store, run: Run) -> tuple[int, str]:
+    deliveries = [record for record in store.load_journal(run.run_id) if record.kind == Kind.DELIVERY]
+    last: Delivery | None = read_body(deliveries[-1]) if deliveries else None
+    return (last.pid, last.host) if last else (0, "")

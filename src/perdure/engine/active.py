@@ -488,7 +488,7 @@ class Active:
             events.publish(events.StepCompleted(*place, seconds, attempt, failed, took.tokens, took.dollars))
 
     def _change_state(self, key: str) -> None:
-        """Set what a fork was given after this call, or after the approval of it; in every execution at the same place."""
+        """Set what a fork was given after this call, or its approval: in every execution at the same place."""
         for place in (f"{key}{APPROVAL}", key):
             for name, sealed in self._changes.pop(place, {}).items():
                 self.state[name] = codec.unseal(bytes(sealed))

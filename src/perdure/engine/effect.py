@@ -117,18 +117,19 @@ class EffectSpec(Spec):
     def inverse(self, step_key: str) -> EffectSpec:
         """The effect that takes this one back: called with the result, then with the arguments.
 
-        An undo that is an effect itself brings its own key, check and retries; a plain function is judged by this one's.
+        An undo that is an effect itself brings its own key, check and retries; a plain function is judged like this one.
         """
         own = spec_of(self.undo)
         place = {"approve": False, "undo": None, "name": f"undo {self.name}", "key": step_key}
         if isinstance(own, EffectSpec):
-            undoing = EffectSpec(own.function, own._options() | place)
+            undoing = EffectSpec(own.function, own.options() | place)
             undoing.check = own.check
             return undoing
         plain = {"keyed": False, "key_from": None, "timeout": None}
-        return EffectSpec(self.undo or self.function, self._options() | plain | place)
+        return EffectSpec(self.undo or self.function, self.options() | plain | place)
 
-    def _options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
+        """What decides how an attempt is judged and repeated, as `@effect` was told."""
         return {
             "keyed": self.keyed,
             "key_from": self.key_from,

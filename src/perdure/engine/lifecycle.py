@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Raw, Struct
 
 from perdure import clock, codec, events
-from perdure.engine.active import Active
+from perdure.engine.active import Active, Stop
 from perdure.engine.drive import Operation
 from perdure.engine.ledger import Ledger
 from perdure.engine.names import new_name, new_run_id
 from perdure.engine.session import Session, heed
 from perdure.engine.signature import shown_call
-from perdure.engine.whereabouts import continuation, hand_on, is_paused, newest, previous_id, vanished
+from perdure.engine.whereabouts import continuation, hand_on, is_paused, newest, previous_id, undoing_of, vanished
 from perdure.errors import (
     RunCancelled,
     RunHeld,
@@ -139,6 +139,8 @@ def open_run(
     """
     if not pardon:
         _refuse_paused(session, run)
+    if run.state == RunState.FAILED and (undoing := undoing_of(session.store, run.run_id)) is not None:
+        raise _taken_back(run, undoing)
     if run.state not in FINISHED:
         run = session.claim(run.run_id, pardon=pardon)
         if run.state in FINISHED:
@@ -167,6 +169,21 @@ def _refuse_paused(session: Session, run: Run) -> None:
         raise RunPaused(park.message, safe=park.safe, hint=park.hint)
 
 
+def _heed_undoing(active: Active) -> None:
+    """Stop a failed run at its next call if somebody has begun to take its effects back since it was looked at."""
+    undoing = undoing_of(active.store, active.row.run_id)
+    if undoing is not None and active.signal is None:
+        active.halt(Stop(RunState.FAILED, None, _taken_back(active.row, undoing)))
+
+
+def _taken_back(run: Run, undoing: Run) -> UsageError:
+    return UsageError(
+        f"Run {run.name} failed and its effects are taken back by run {undoing.name}, so it cannot go on.",
+        safe="nothing was performed.",
+        hint=f"perdure undo {run.name} tells how far that is; start over with fresh=True, or under another run_id",
+    )
+
+
 def load(session: Session, run: Run, *, quietly: bool = False) -> Active:
     """The held run with its journal, verified; from here on its lease is kept alive."""
     try:
@@ -182,6 +199,8 @@ def load(session: Session, run: Run, *, quietly: bool = False) -> Active:
         active.resources = Ledger(records)
         session.hold(active)
         heed(active)
+        if journal.ended is not None and journal.ended.state == RunState.FAILED:
+            _heed_undoing(active)
     except BaseException:
         session.release(run.run_id)
         raise
@@ -281,12 +300,16 @@ def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
         if session.is_running(run):
             _tell_beside(session, run)
             continue
-        if run.state == RunState.FAILED and (number > 0 or read_park(run).code == UNDONE):
+        if run.state == RunState.FAILED and (number > 0 or _is_undone(session.store, run)):
             continue
         if is_recent(run, now=now) or run.reason in _LONG_WAITS:
             return run
         events.publish(events.RunPassedOver(run.run_id, run.name, now - run.updated_at))
     return None
+
+
+def _is_undone(store: Store, run: Run) -> bool:
+    return read_park(run).code == UNDONE or undoing_of(store, run.run_id) is not None
 
 
 def _not_ended_before(store: Store, run: Run) -> Run:

@@ -44,7 +44,7 @@ class Session:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.store = open_store(settings.store, seconds=settings.open_seconds)
+        self.store = open_store(settings.store, seconds=settings.open_seconds, lease_seconds=settings.lease_seconds)
         self.writer = Writer(self.store)
         self._held: dict[str, Active | None] = {}
         self._stopped: set[str] = set()
@@ -234,9 +234,8 @@ def session() -> Session:
     if _refusals:
         raise _refusals[-1]
     settings = current_settings()
-    where = (
-        settings.store if settings.store.startswith("memory:") else str(Path(settings.store).expanduser().absolute())
-    )
+    is_path = not settings.store.startswith("memory:") and "://" not in settings.store
+    where = str(Path(settings.store).expanduser().absolute()) if is_path else settings.store
     with _opening:
         found = _sessions.get(where)
         if found is None or found.settings != settings:

@@ -7,8 +7,9 @@ has completed there is nothing more to do. Every undoing is an effect of it, wit
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from perdure.engine.agent import AgentSpec
 from perdure.engine.drive import drive, drive_async
@@ -16,7 +17,7 @@ from perdure.engine.execute import to_end, to_end_async
 from perdure.engine.lifecycle import Request, enter
 from perdure.engine.scope import current_frame
 from perdure.engine.undo import Plan, undone
-from perdure.engine.whereabouts import continuation, undo_id
+from perdure.engine.whereabouts import undo_id
 from perdure.errors import UsageError
 from perdure.records import RunState
 from perdure.replay import Journal
@@ -38,8 +39,6 @@ def undone_run(store: Store, run: Run) -> Run:
     if run.agent != NAME:
         return run
     arguments = bytes(Journal(store.load_journal(run.run_id)).started().arguments)
-    import msgspec
-
     other = store.read_run(msgspec.json.decode(arguments, type=dict[str, str])["run_id"])
     if other is None:
         raise UsageError(f"The run that {run.name} takes back is not there any more.", safe="nothing was undone.")
@@ -91,12 +90,8 @@ def _agent(opened: Session, plan: Plan) -> AgentSpec:
 
     is_async = any(undoing.spec.inverse(undoing.key).signature.is_async for undoing in plan.undoings)
     function: Callable[..., Any] = undo_async if is_async else undo
-    options = dict.fromkeys(inspect.signature(_options).parameters)
-    return AgentSpec(function, options | {"name": NAME, "undo_on_failure": False})
-
-
-def _options(durability: None, tags: None, deadline: None, signals: None) -> None:
-    """What else an agent can be told."""
+    plain = dict.fromkeys(("durability", "tags", "deadline", "signals"))
+    return AgentSpec(function, plain | {"name": NAME, "undo_on_failure": False})
 
 
 def _begun(opened: Session, plan: Plan, run_id: str) -> Active:

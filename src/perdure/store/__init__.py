@@ -10,20 +10,37 @@ if TYPE_CHECKING:
     from perdure.store.protocol import Store
 
 
-def open_store(location: str, *, create: bool = True, seconds: float = 10.0) -> Store:
-    """The store at a location: a path, `sqlite:PATH` or `memory:`. Without `create` it must exist and is only read."""
+def open_store(location: str, *, create: bool = True, seconds: float = 10.0, lease_seconds: float = 30.0) -> Store:
+    """The store at a location: a path, `sqlite:PATH`, `postgresql://…` or `memory:`.
+
+    Without `create` it must exist and is only read.
+    """
     scheme, colon, rest = location.partition(":")
     if colon and scheme == "memory":
         from perdure.store.memory import MemoryStore  # only tests and trials need it
 
         return MemoryStore()
+    if colon and scheme in ("postgres", "postgresql"):
+        return _open_postgres(location, create=create, seconds=seconds, lease_seconds=lease_seconds)
     if colon and len(scheme) > 1 and scheme != "sqlite":
         raise InvalidSettings(
-            f"store {location!r}: this version keeps runs in SQLite files.",
+            f"store {location!r}: {scheme}: is no kind of store.",
             safe="nothing was started.",
-            hint="name a path such as ./.perdure/perdure.db, or memory: for a trial",
+            hint="name a path such as ./.perdure/perdure.db, or postgresql://user@host/database",
         )
     from perdure.store.sqlite import SqliteStore  # loads the engine only when it is used
 
     path = rest.removeprefix("//") if colon and scheme == "sqlite" else location
     return SqliteStore(path, create=create, seconds=seconds)
+
+
+def _open_postgres(location: str, *, create: bool, seconds: float, lease_seconds: float) -> Store:
+    try:
+        from perdure.store.postgres import PostgresStore  # an extra, imported where it is used
+    except ImportError as error:
+        raise InvalidSettings(
+            f"A store on PostgreSQL needs psycopg: {error}.",
+            safe="nothing was started.",
+            hint="pip install 'perdure[postgres]'",
+        ) from error
+    return PostgresStore(location, create=create, seconds=seconds, lease_seconds=lease_seconds)

@@ -1,0 +1,150 @@
+"""`perdure run`: a script as it is, or an agent in this process; the same command again resumes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+from msgspec import Meta, Struct
+
+from perdure.cli.app import targeted_agent
+from perdure.cli.arguments import bound_arguments
+from perdure.cli.contract import RunObject, run_object
+from perdure.cli.mode import mode
+from perdure.cli.moving import describing, move
+from perdure.cli.options import json_option, looking, store_option
+from perdure.cli.outcome import Saved
+from perdure.cli.progress import Progress
+from perdure.cli.screen import print_json
+from perdure.cli.script import ScriptEnd, end_alike, run_script
+from perdure.cli.status import status_of
+from perdure.cli.target import AgentTarget, Script, names_agent, parse_target
+from perdure.engine.agent import call, spec_of
+from perdure.engine.control import deadline_of, written_tags
+from perdure.engine.lifecycle import Request
+from perdure.errors import UsageError
+from perdure.telemetry.text import legible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+SAME_COMMAND = "the same command resumes it"
+
+
+class Ran(Struct, frozen=True):
+    """What `perdure run` executed."""
+
+    run: Annotated[RunObject | None, Meta(description="the run; of a script its newest, or null where it had none")]
+    result: Annotated[Any, Meta(description="what the agent returned; null for a script")]
+    saved: Annotated[Saved, Meta(description="what was not repeated")]
+    exit_code: Annotated[int, Meta(description="the exit code; minus the signal where one ended the script")]
+
+
+class Targeted(click.Command):
+    """A command whose options may follow an agent; what follows a script is the script's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_interspersed_args = False
+        target = self.make_parser(ctx).parse_args(args=list(args))[0].get("target")
+        ctx.allow_interspersed_args = isinstance(target, str) and (self.name != "run" or names_agent(target))
+        return super().parse_args(ctx, args)
+
+
+def request_options(command: F) -> F:
+    """What can be asked of a new run."""
+    for option in (
+        click.option("--deadline", metavar="TIME", help="Fail the run if it is not done in time: 90s, 30m, 2h, 3d."),
+        click.option("--tag", "tags", metavar="NAME=VALUE", multiple=True, help="Kept with the run; may be repeated."),
+        click.option("--id", "run_id", metavar="ID", help="The run's id: the same id is the same run, always."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(cls=Targeted, context_settings={"ignore_unknown_options": False})
+@click.argument("target", metavar="TARGET")
+@click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED)
+@request_options
+@click.option("--fresh", is_flag=True, help="Start over, even if an unfinished run of the same call is there.")
+@json_option(Ran)
+@store_option
+def run(
+    target: str,
+    arguments: tuple[str, ...],
+    *,
+    run_id: str | None,
+    tags: tuple[str, ...],
+    deadline: str | None,
+    fresh: bool,
+    as_json: bool,
+) -> int:
+    """Run a script or an agent; killed, the same command resumes it.
+
+    TARGET is script.py, executed as Python would with the arguments that follow; or an agent, as script.py:agent or
+    module:agent, with arguments name=value, each JSON or a text. An agent's result is printed as JSON.
+    """
+    del as_json
+    match parse_target(target):
+        case Script(path):
+            _refuse_for_script(run_id, tags, deadline, fresh=fresh)
+            return _end_of(run_script(path, arguments))
+        case AgentTarget() as found:
+            _run_agent(found, arguments, request_of(run_id, tags, deadline, fresh=fresh))
+    return 0
+
+
+def request_of(run_id: str | None, tags: tuple[str, ...], deadline: str | None, *, fresh: bool) -> Request:
+    """What was asked of the run; its arguments are read once its agent is known."""
+    return Request((), {}, run_id, fresh, written_tags(_tags(tags)), deadline_of(deadline))
+
+
+def with_arguments(request: Request, agent: Callable[..., Any], texts: tuple[str, ...]) -> Request:
+    """The request with the arguments that were typed."""
+    bound = bound_arguments(spec_of(agent), texts)
+    return Request(bound.args, bound.kwargs, request.run_id, request.fresh, request.tags, request.deadline_seconds)
+
+
+def _run_agent(target: AgentTarget, arguments: tuple[str, ...], request: Request) -> None:
+    agent = targeted_agent(target)
+    full = with_arguments(request, agent, arguments)
+    spec = spec_of(agent)
+    progress = Progress(run_id=request.run_id or "", app=target.app, describe=describing(spec.name))
+    move(lambda: call(agent, full), progress, again=SAME_COMMAND)
+
+
+def _end_of(end: ScriptEnd) -> int:
+    if mode.as_json:
+        newest = next(iter(end.runs), None)
+        shown = None
+        if newest is not None:
+            with looking() as store:
+                shown = run_object(newest, status_of(store, newest))
+        print_json(Ran(shown, None, Saved(), end.code))
+    return end_alike(end.code)
+
+
+def _tags(texts: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not (name and separator and value):
+            raise UsageError(
+                f"--tag {legible(text, 60)!r} is no tag.", safe="nothing was started.", hint="--tag NAME=VALUE"
+            )
+        found[name] = value
+    return found
+
+
+def _refuse_for_script(run_id: str | None, tags: tuple[str, ...], deadline: str | None, *, fresh: bool) -> None:
+    """A script says itself what it runs: options of ours would be lost on it."""
+    given = {"--id": run_id, "--tag": tags, "--deadline": deadline, "--fresh": fresh}
+    named = [option for option, value in given.items() if value]
+    if named:
+        raise UsageError(
+            f"{named[0]} is for an agent, and the target is a script.",
+            safe="nothing was started.",
+            hint="name the agent: perdure run script.py:agent; or say it in the script: perdure.run(agent, run_id=…)",
+        )
