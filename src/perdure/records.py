@@ -231,6 +231,8 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
     host: str
     delivery: int
     before: str = ""
+    unproven_seconds: float = 0.0
+    """For how long the holder before may still have been alive: its session ended, and that proves nothing."""
 
 
 class Tracked(Struct, frozen=True, omit_defaults=True):

@@ -201,6 +201,7 @@ class Journal:
         self.notes: list[tuple[str, Note]] = []
         self.ended: Ended | None = None
         self.first: Record | None = None
+        self.deliveries: list[Record] = []
         self.passed: dict[str, dict[str, Passed]] = {}
         self._strands: Strands | None = None
         self._inside: dict[str, list[str]] | None = None
@@ -225,6 +226,8 @@ class Journal:
             self.patches.add(record.key)
         elif kind == Kind.STARTED:
             self.first = record
+        elif kind == Kind.DELIVERY:
+            self.deliveries.append(record)
         elif kind == Kind.ENDED:
             self._absorb_end(read_body(record))
         elif record.key:

@@ -168,10 +168,23 @@ class TestProof:
 
 
 class TestJudgements:
-    def test_effect_is_settleable_once_nothing_can_linger(self) -> None:
-        assert not policy.is_settleable(age_seconds=9.9, in_flight_seconds=10.0)
-        assert policy.is_settleable(age_seconds=10.0, in_flight_seconds=10.0)
-        assert policy.is_settleable(age_seconds=0.0, in_flight_seconds=0.0)
+    @pytest.mark.parametrize(
+        ("age", "in_flight", "held", "unproven", "left"),
+        [
+            (9.5, 10.0, 9.5, 0.0, 0.5),
+            (10.0, 10.0, 0.0, 0.0, 0.0),
+            (0.0, 0.0, 0.0, 0.0, 0.0),
+            (100.0, 10.0, 5.0, 30.0, 25.0),
+            (2.0, 10.0, 2.0, 5.0, 8.0),
+            (40.0, 10.0, 31.0, 30.0, 0.0),
+        ],
+    )
+    def test_effect_is_settleable_once_nothing_can_land_and_nobody_can_send(
+        self, age: float, in_flight: float, held: float, unproven: float, left: float
+    ) -> None:
+        assert left == policy.seconds_in_flight(
+            age_seconds=age, in_flight_seconds=in_flight, held_seconds=held, unproven_seconds=unproven
+        )
 
     def test_run_is_spent_at_its_limit(self) -> None:
         assert [policy.is_spent(a_run(deliveries=n), limit=3) for n in (0, 2, 3, 4)] == [False, False, True, True]

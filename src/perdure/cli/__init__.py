@@ -26,6 +26,8 @@ from perdure.version import VERSION
 
 COMMANDS: Final = {
     "demo": "demo",
+    "run": "run",
+    "start": "start",
     "ps": "ps",
     "ls": "ls",
     "show": "show",
@@ -37,12 +39,17 @@ COMMANDS: Final = {
     "answer": "answer",
     "signal": "signal",
     "resume": "resume",
+    "retry": "retry",
     "pause": "control",
     "unpause": "control",
     "cancel": "control",
     "settle": "settle",
     "verify": "verify",
     "repair": "repair",
+    "doctor": "doctor",
+    "export": "export",
+    "import": "import_",
+    "gc": "gc",
 }
 """Each command, and the module that has it under its own name."""
 

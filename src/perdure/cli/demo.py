@@ -1,123 +1,237 @@
-"""`perdure demo`: watch an agent be killed in the middle of an effect."""
+"""`perdure demo`: watch agents be killed, and go on."""
 
 from __future__ import annotations
 
-import os
-import signal
+import contextlib
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import click
-import msgspec
-from msgspec import Raw
+from msgspec import Meta, Struct
 
-import perdure
-from perdure import demo as scenario
 from perdure import events
-from perdure.cli.mode import is_terminal
-from perdure.cli.options import command, store_option
-from perdure.cli.progress import intent_line, step_line
-from perdure.cli.screen import bad, bold, dim, say, spread
+from perdure.cli.options import command, json_option, store_option
+from perdure.cli.scene import Process, Watched, line, ours, passing
+from perdure.cli.screen import bad, bold, dim, good, print_json, spread
+from perdure.demo import SCENARIOS, STEPS, effect, fleet, stage
 from perdure.errors import InternalError, UsageError
 from perdure.settings import current_settings
+from perdure.telemetry.text import counted, legible
 
-_REWRITE: Final = "\r\x1b[K"
-_EVENTS: Final[dict[str, type[events.Event]]] = {
-    kind.__name__: kind for kind in (events.RunStarted, events.StepCompleted, events.IntentRecorded)
-}
+_KILLED: Final = "(SIGKILL, that was us)"
+
+
+class Played(Struct, frozen=True):
+    """A scenario that was played."""
+
+    scenario: Annotated[str, Meta(description="crash, approval, effect or fleet")]
+    runs: Annotated[list[str], Meta(description="the names of its runs, in the order in which they were accepted")]
+    killed: Annotated[int, Meta(description="how many processes were killed")]
+    next: Annotated[list[str], Meta(description="the commands that go on from here, in their order")]
+
+
+class Playing(Struct, frozen=True):
+    """How a scenario is played."""
+
+    store: str
+    pace: str
+    after_send: bool
 
 
 @click.command()
-@click.option("--after-send", is_flag=True, help="Kill it after the mail was sent, before that was recorded.")
+@click.argument("scenario", type=click.Choice(SCENARIOS), default=SCENARIOS[0])
+@click.option("--after-send", is_flag=True, help="crash: kill it after the mail was sent, before that was recorded.")
 @click.option("--fast", is_flag=True, help="Without the pauses that let you watch.")
+@json_option(Played)
 @store_option
-def demo(*, after_send: bool, fast: bool) -> int:
-    """Run an agent of 50 steps that is killed (SIGKILL) while it sends a mail; then resume it.
+def demo(scenario: str, *, after_send: bool, fast: bool, as_json: bool) -> None:
+    """Watch an agent be killed (SIGKILL, for real), and go on where it stopped.
 
-    The model, its tokens and its prices are made up. The kill, the journal and the outbox file are real.
-    """
-    settings = current_settings()
-    if settings.store.startswith("memory:"):
+    \b
+    crash     an agent of 50 steps dies while it sends a mail
+    approval  an agent dies while it waits for your approval
+    effect    an agent dies after it paid, before that was recorded
+    fleet     20 runs in 4 processes, two of which die
+
+    The model, its tokens and its prices are made up. The kill, the journal and the files are real; all of them lie in
+    the store's folder.
+    """  # noqa: D301 - \b is click's mark for text that is not rewrapped
+    if after_send and scenario != "crash":
         raise UsageError(
-            "The store is memory:, which would die with the demo.",
+            f"--after-send belongs to crash, not to {scenario}.",
+            safe="nothing was started.",
+            hint=command("demo", "--after-send"),
+        )
+    playing = Playing(_file_store(), "0" if fast else "1", after_send)
+    played = _SCENES[scenario](playing)
+    if as_json:
+        print_json(played)
+
+
+def _crash(playing: Playing) -> Played:
+    """Fifty steps; the process dies inside the 47th."""
+    death = "after" if playing.after_send else "before"
+    process = _play(playing, "crash", death, words=f"{STEPS} steps")
+    following = command("resume")
+    line(spread(f"  {bad('killed')} {_KILLED}.", f"next: {bold(following)}"))
+    return Played("crash", process.names, 1, [following])
+
+
+def _approval(playing: Playing) -> Played:
+    """A question outlives the process that asked it."""
+    process = _play(playing, "approval", "asked", words="a refund")
+    (name,) = process.names
+    line(f"  {bad('killed')} {_KILLED} while it waited. The question is still open.")
+    approve, resume = command("approve", name), command("resume", name)
+    _say_next((approve, "or: reject"), (resume, "the refund happens once"))
+    return Played("approval", process.names, 1, [approve, resume])
+
+
+def _effect(playing: Playing) -> Played:
+    """The same payment twice: one whose outcome can be checked, one of which only a person can know."""
+    names = []
+    for kind, words in (("checked", "a payment that can be checked"), ("blind", "one that cannot be checked")):
+        process = _play(playing, "effect", "after", kind, words=words, is_first=not names)
+        line(f"  {bad('killed')} {_KILLED}: paid, and nobody recorded it.")
+        names += process.names
+        _show_command("resume", process.names[0])
+    paid = stage.written(effect.PAYMENTS)[-1]["payment"]
+    line(f"Paid twice, by two runs: nothing is paid again. {_shown_folder()}/{effect.PAYMENTS}")
+    line(f"has {paid}, so the second happened too. Say so:")
+    settle, resume = command("settle", names[1], "--happened", f'"{paid}"'), command("resume", names[1])
+    _say_next((settle, ""), (resume, ""))
+    return Played("effect", names, 2, [settle, resume])
+
+
+def _fleet(playing: Playing) -> Played:
+    """Many runs in several processes; every second process dies."""
+    total = fleet.PROCESSES * fleet.RUNS
+    _say_title(f"{bold(counted(total, 'run'))}  {fleet.NAME}  {fleet.PROCESSES} processes, {fleet.STEPS} steps a run")
+    with contextlib.ExitStack() as stack:
+        processes = [stack.enter_context(_member(playing, number)) for number in range(fleet.PROCESSES)]
+        readers = [threading.Thread(target=_count, args=(process, processes)) for process in processes]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+    passing("")
+    for number, process in enumerate(processes):
+        _say_member(number, process)
+    listed, resume = command("ps"), command("resume", "--all")
+    _say_next((listed, "what is there"), (resume, "every run goes on where it stopped"))
+    killed = sum(process.was_killed for process in processes)
+    return Played("fleet", [name for process in processes for name in process.names], killed, [listed, resume])
+
+
+_SCENES: Final = {"crash": _crash, "approval": _approval, "effect": _effect, "fleet": _fleet}
+
+
+def _play(playing: Playing, scenario: str, death: str, *more: str, words: str, is_first: bool = True) -> Process:
+    """One process, watched to its death."""
+    watched = Watched()
+    with Process(playing.store, scenario, death, playing.pace, *more) as process:
+        for event in process.heard():
+            if isinstance(event, events.RunStarted):
+                headline = f"run {bold(event.run_name)}  {event.agent}  {words}"
+                _say_title(headline) if is_first else line(headline)
+            watched.show(event)
+        watched.settle()
+    _refuse_alive(process)
+    return process
+
+
+def _member(playing: Playing, number: int) -> Process:
+    death = "together" if _is_doomed(number) else "never"
+    return Process(playing.store, "fleet", death, playing.pace, str(number * fleet.RUNS + 1))
+
+
+def _is_doomed(number: int) -> bool:
+    return number % 2 == 1
+
+
+def _count(process: Process, fellows: list[Process]) -> None:
+    for _ in process.heard():
+        steps = sum(fellow.steps for fellow in fellows)
+        passing(f"  {steps} of {fleet.PROCESSES * fleet.RUNS * fleet.STEPS} steps done")
+
+
+def _say_member(number: int, process: Process) -> None:
+    who = f"pid {process.child.pid:<8} {counted(len(process.names), 'run')}"
+    steps = f"{process.steps:>3} of {fleet.RUNS * fleet.STEPS} steps done"
+    if _is_doomed(number):
+        _refuse_alive(process)
+        line(f"  {bad('✘')} {who}  {steps}  {bad('killed')} {_KILLED}")
+    elif process.child.returncode:
+        _refuse_alive(process)
+    else:
+        line(f"  {good('✔')} {who}  {steps}")
+
+
+def _show_command(*words: str) -> None:
+    """A command of ours as somebody would type it, with all that it says."""
+    line()
+    line(f"$ {command(*words)}")
+    arguments = [sys.executable, "-P", "-m", "perdure", *words]
+    done = subprocess.run(  # noqa: S603 - our own command
+        arguments,
+        env=ours(current_settings().store),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    for each in done.stdout.decode(errors="replace").splitlines():
+        line(legible(each))
+    line()
+
+
+def _say_title(left: str) -> None:
+    line(spread(left, f"state: {_shown_folder()}"))
+    line(dim("  a demo: the model, its tokens and its prices are made up"))
+
+
+def _say_next(*following: tuple[str, str]) -> None:
+    """The commands to type, one below the other, each with what it is for."""
+    width = max(len(words) for words, _ in following)
+    for number, (words, note) in enumerate(following):
+        head = dim("next:") if not number else dim("then:")
+        line(f"  {head} {bold(f'{words:<{width}}') if note else bold(words)}{f'  {dim(note)}' if note else ''}")
+
+
+def _shown_folder() -> str:
+    folder = Path(_path(current_settings().store)).parent
+    return str(folder) if folder.is_absolute() else f"./{folder}"
+
+
+def _file_store() -> str:
+    """The store, where it is a file that outlives processes and has a folder."""
+    location = current_settings().store
+    scheme, colon, _ = location.partition(":")
+    if colon and len(scheme) > 1 and scheme != "sqlite":
+        raise UsageError(
+            f"The store is {legible(location.partition('@')[2] or location)}: the demo keeps files beside a database file.",
             safe="nothing was started.",
             hint="perdure demo --store ./.perdure/perdure.db",
         )
-    child = _start(settings.store, death="after" if after_send else "before", pace=0.0 if fast else 1.0)
-    watched = Watched(Path(settings.store).parent)
-    with child:
-        for line in child.stdout or ():
-            watched.show(line)
-        watched.settle()
-    code = child.returncode
-    if code != -signal.SIGKILL:
-        return _not_killed(code)
-    say(spread(f"  {bad('killed')} (SIGKILL, that was us).", f"next: {bold(command('resume'))}"))
-    return 0
+    return location
 
 
-class Watched:
-    """The child's events as lines: the first and the last of a row of like steps, the rest only while it happens."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._before = ""
-        self._row = 0
-        self._pending = ""
-
-    def show(self, line: bytes) -> None:
-        """Show what this line of the child says."""
-        name, body = msgspec.json.decode(line, type=tuple[str, Raw])
-        if name not in _EVENTS:
-            return
-        match msgspec.json.decode(body, type=_EVENTS[name]):
-            case events.RunStarted() as event:
-                kept = self._folder if self._folder.is_absolute() else f"./{self._folder}"
-                say(spread(f"run {bold(event.run_name)}  {event.agent}  {scenario.STEPS} steps", f"state: {kept}"))
-                say(dim("  a demo: the model, its tokens and its prices are made up"))
-            case events.StepCompleted() as event:
-                self._step(event)
-            case events.IntentRecorded() as event:
-                self.settle()
-                say(intent_line(event.number, event))
-
-    def settle(self) -> None:
-        """The row of like steps has ended: show its last."""
-        if self._row > 1:
-            if is_terminal():
-                say(_REWRITE, newline=False)
-            if self._row > 2:  # noqa: PLR2004 - nothing was left out between the first two
-                say(dim("     …"))
-            say(self._pending)
-        self._before, self._row = "", 0
-
-    def _step(self, event: events.StepCompleted) -> None:
-        line = step_line(event.number, event, scenario.described(event.step, event.kind))
-        if event.step != self._before:
-            self.settle()
-            say(line)
-        elif is_terminal():
-            say(f"{_REWRITE}{line}", newline=False)
-        self._before, self._row, self._pending = event.step, self._row + 1, line
+def _path(location: str) -> str:
+    return location.removeprefix("sqlite:").removeprefix("//")
 
 
-def _start(store: str, *, death: str, pace: float) -> subprocess.Popen[bytes]:
-    """The agent in a process of its own, which finds this very perdure and nothing that merely lies in the folder."""
-    own = str(Path(perdure.__file__).parent.parent)
-    path = os.pathsep.join(filter(None, (own, os.environ.get("PYTHONPATH"))))
-    arguments = [sys.executable, "-P", "-m", "perdure.demo", death, str(pace)]
-    environment = {**os.environ, "PYTHONPATH": path, "PERDURE_STORE": store}
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment)  # noqa: S603 - our own module
-
-
-def _not_killed(code: int) -> int:
-    """The child has said on standard error what went wrong, unless it was ended or simply went on."""
+def _refuse_alive(process: Process) -> None:
+    """A child that was not killed has said on standard error what went wrong, unless it simply went on."""
+    code = process.child.returncode
+    if process.was_killed:
+        return
     if code > 0:
-        return code
+        raise SystemExit(code)
     raise InternalError(
         f"The demo's process ended with {code} instead of being killed.",
-        safe="nothing but the demo's own run was touched.",
-        hint="perdure show; then perdure demo again",
+        safe="nothing but the demo's own runs was touched.",
+        hint=f"{command('ls')}; then {command('demo')} again",
     )

@@ -62,12 +62,8 @@ def filter_options(command: F) -> F:
         click.option("--until", metavar="WHEN", default="", help="Only runs that began before then."),
         click.option("--since", metavar="WHEN", default="", help="Only runs that began then or later: 2h, 3d, a date."),
         click.option("--tag", metavar="NAME=VALUE", multiple=True, help="Only runs with this tag."),
-        click.option(
-            "--agent", metavar="NAME", default="", help="Only runs of this agent; with or without module."
-        ),
-        click.option(
-            "--reason", type=_words_of(WaitReason), multiple=True, help="Only runs waiting for this reason."
-        ),
+        click.option("--agent", metavar="NAME", default="", help="Only runs of this agent; with or without module."),
+        click.option("--reason", type=_words_of(WaitReason), multiple=True, help="Only runs waiting for this reason."),
         click.option("--state", type=_words_of(RunState), multiple=True, help="Only runs in this state."),
     ):
         command = option(command)

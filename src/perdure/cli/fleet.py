@@ -1,154 +1,234 @@
-"""All runs of a store at one moment: found, counted, and put in the order in which somebody should look at them.
-
-A row may say `running` when its process is dead. Here such a run counts as queued, as its status says. A damaged row
-hides no other run: then everything is read, the whole rows are told and the damage is named.
-"""
+"""`perdure resume --all`: every run that can go on now, several at once, a line for each as it ends."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+import os
+import threading
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import msgspec
 from msgspec import Meta, Struct
 
-from perdure.cli.runs import every_run
-from perdure.errors import CheckpointCorrupt
-from perdure.records import RunState, WaitReason
-from perdure.settings import current_settings
-from perdure.store.protocol import Which
+from perdure.cli.contract import RunObject, run_object
+from perdure.cli.mode import mode
+from perdure.cli.options import looking
+from perdure.cli.outcome import INTERRUPTED_EXIT_CODE, Interrupted, Saved, own_output, saved_of
+from perdure.cli.screen import bad, bold, dim, doubtful, good, print_json, say, tell
+from perdure.cli.status import status_of
+from perdure.engine import agent as engine
+from perdure.engine.execute import goes_on_by_itself
+from perdure.engine.session import session
+from perdure.errors import PerdureError, RunCancelled, RunHeld, RunWaits
+from perdure.replay import Journal
+from perdure.status import newest
+from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perdure.cli.choice import Choice
     from perdure.records import Run
-    from perdure.store.protocol import Finding, Store
 
-_EVERY: Final = 2**31
-_BY_A_PERSON: Final = (WaitReason.IN_DOUBT, WaitReason.HUMAN, WaitReason.PARKED)
-_BY_ITSELF: Final = (WaitReason.SIGNAL, WaitReason.CHILD, WaitReason.TIME)
-_HELD_OR_NOT: Final = frozenset({RunState.QUEUED, RunState.RUNNING})
+    Agents = dict[str, Callable[..., Any]]
 
+WORST_FIRST: Final = (6, 1, 5, 4, 3)
+"""Exit codes from the worst outcome to the best: store, failed, parked, in doubt, waiting for somebody."""
 
-class Damage(Struct, frozen=True):
-    """Something that is not whole."""
-
-    where: Annotated[str, Meta(description="which run or part of the store")]
-    what: Annotated[str, Meta(description="what is wrong with it")]
-    run_id: Annotated[str, Meta(description="the run's id, where one is known")]
-    trusted: Annotated[int, Meta(description="how many records before the damage are whole")]
+_NAME_COLUMNS: Final = 18
+_WORDS_CHARACTERS: Final = 160
 
 
-class Tally(Struct, frozen=True):
-    """How many runs stand where."""
+class Left(Struct, frozen=True):
+    """A run that was not resumed, and why."""
 
-    states: dict[str, int]
-    """By state; a run whose process is dead is queued."""
-    reasons: dict[str, int]
-    """The waiting ones, by reason."""
-
-    @property
-    def unfinished(self) -> int:
-        """How many may still move."""
-        done = self.states[RunState.COMPLETED] + self.states[RunState.CANCELLED]
-        return sum(self.states.values()) - done
+    run: Annotated[RunObject, Meta(description="the run")]
+    why: Annotated[str, Meta(description="why it was not resumed")]
 
 
-class Fleet:
-    """The runs of a store, as they are when this is made."""
+class Ended(Struct, frozen=True):
+    """A run that was resumed, and how that ended."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._stall_seconds = current_settings().stall_seconds
-        self._alive: dict[str, bool] = {}
-        self._held: list[Run] | None = None
-        self._whole: list[Run] | None = None
-        self.damaged: list[Damage] = []
+    run: Annotated[RunObject, Meta(description="the run as it stands now")]
+    outcome: Annotated[str, Meta(description="how it ended here, in words")]
+    saved: Annotated[Saved, Meta(description="what was not repeated")]
+    exit_code: Annotated[int, Meta(description="what perdure resume of this run alone would have ended with")]
 
-    def state_of(self, run: Run) -> str:
-        """The state of this run, with death taken into account."""
-        is_held = run.state == RunState.RUNNING
-        return RunState.QUEUED if is_held and not self._is_alive(run) else run.state
 
-    def find(self, which: Which, *, limit: int = _EVERY, skip: int = 0) -> list[Run]:
-        """The runs that are meant, newest first."""
-        if self._asks_for_life(which):
-            return self._by_life(which)[skip : skip + limit]
-        return self._rows(which, limit=limit, skip=skip)
+class Fleet(Struct, frozen=True):
+    """What `perdure resume --all` did, or with --dry-run would do."""
 
-    def count(self, which: Which) -> int:
-        """How many runs are meant."""
-        if self._asks_for_life(which):
-            return len(self._by_life(which))
-        return self._count(which)
+    resumed: Annotated[list[Ended], Meta(description="the runs that were resumed, in the order in which they ended")]
+    would_resume: Annotated[list[Left], Meta(description="with --dry-run, the runs that would be resumed, and why")]
+    left: Annotated[list[Left], Meta(description="the runs that were not, and why")]
+    saved: Annotated[Saved, Meta(description="what was not repeated, of all together")]
+    exit_code: Annotated[int, Meta(description="the exit code: of the worst outcome")]
 
-    def tally(self) -> Tally:
-        """How many runs stand where."""
-        held = self._of_processes()
-        alive = sum(map(self._is_alive, held))
-        states = {str(state): self._count(Which(states=(state,))) for state in RunState if state != RunState.RUNNING}
-        states[RunState.QUEUED] += len(held) - alive
-        waiting = (RunState.WAITING,)
-        reasons = {str(reason): self._count(Which(states=waiting, reasons=(reason,))) for reason in WaitReason}
-        return Tally({**states, RunState.RUNNING: alive}, reasons)
 
-    def in_order_of_need(self, *, finished: bool, limit: int, skip: int) -> list[Run]:
-        """What needs a person first, then what stopped, what failed, what moves, what waits by itself, what is over."""
-        found: list[Run] = []
-        for shelf in self._shelves(finished=finished):
-            whole = len(shelf) if isinstance(shelf, list) else self._count(shelf)
-            wanted = limit - len(found)
-            if wanted > 0 and skip < whole:
-                more = shelf[skip:] if isinstance(shelf, list) else self._rows(shelf, limit=wanted, skip=skip)
-                found += more[:wanted]
-            skip = max(0, skip - whole)
-        return found
+class Outcome(Struct, frozen=True):
+    """How the execution of one run ended."""
 
-    def _shelves(self, *, finished: bool) -> list[Which | list[Run]]:
-        held = self._of_processes()
-        shelves: list[Which | list[Run]] = [
-            Which(states=(RunState.WAITING,), reasons=_BY_A_PERSON),
-            [run for run in held if not self._is_alive(run)],
-            Which(states=(RunState.QUEUED,)),
-            Which(states=(RunState.FAILED,)),
-            [run for run in held if self._is_alive(run)],
-            Which(states=(RunState.WAITING,), reasons=_BY_ITSELF),
-        ]
-        return [*shelves, Which(states=(RunState.COMPLETED, RunState.CANCELLED))] if finished else shelves
+    run: Run
+    words: str
+    exit_code: int
+    saved: Saved
 
-    def _count(self, which: Which) -> int:
-        return len(self._rows(which)) if self._whole is not None else self._store.count_runs(which)
 
-    def _of_processes(self) -> list[Run]:
-        """The runs whose row says that a process holds them."""
-        if self._held is None:
-            self._held = self._rows(Which(states=(RunState.RUNNING,)))
-        return self._held
+def show_choices(choices: list[Choice]) -> None:
+    """What a resume would do, without doing it."""
+    going, left = _parted(choices)
+    if mode.as_json:
+        print_json(Fleet([], [_left(each) for each in going], [_left(each) for each in left], Saved(), 0))
+        return
+    for choice in going:
+        say(f"  {good('▸')} {choice.run.name:<{_NAME_COLUMNS}} {_agent(choice.run)}  {choice.why}")
+    for choice in left:
+        say(_left_line(choice))
+    say(f"{counted(len(going), 'run')} would be resumed, {len(left)} left alone; nothing was changed")
 
-    def _by_life(self, which: Which) -> list[Run]:
-        """Narrowed to queued or to running runs, which only a look at their processes can tell apart."""
-        wider = msgspec.structs.replace(which, states=tuple({*which.states, *_HELD_OR_NOT}))
-        return [run for run in self._rows(wider) if self.state_of(run) in which.states]
 
-    @staticmethod
-    def _asks_for_life(which: Which) -> bool:
-        return len(_HELD_OR_NOT.intersection(which.states)) == 1
+def resume_all(choices: list[Choice], agents: Agents, *, at_once: int) -> int:
+    """Resume what can go on; the exit code is that of the worst outcome."""
+    going, left = _parted(choices)
+    for choice in left:
+        tell(_left_line(choice))
+    if going:
+        tell(f"resuming {counted(len(going), 'run')}, {min(at_once, len(going))} at once")
+    ended = _Pool(agents, at_once=at_once).run(going) if going else []
+    code = _worst(ended)
+    saved = sum((each.saved for each in ended), Saved())
+    if mode.as_json:
+        print_json(Fleet([_ended(each) for each in ended], [], [_left(each) for each in left], saved, code))
+    else:
+        _show_summary(ended, left, saved)
+    return code
 
-    def _rows(self, which: Which, *, limit: int = _EVERY, skip: int = 0) -> list[Run]:
-        if self._whole is None:
+
+class _Pool:
+    """So many threads, each with one run at a time; Ctrl-C stops all of them at their next call."""
+
+    def __init__(self, agents: Agents, *, at_once: int) -> None:
+        self._agents = agents
+        self._threads = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="perdure-resume")
+        self._stopping = threading.Event()
+        self._ended: list[Outcome] = []
+
+    def run(self, choices: list[Choice]) -> list[Outcome]:
+        session()  # a store that cannot be opened says so once, not once for each run
+        with own_output():
+            pending = {self._threads.submit(self._resume, choice.run) for choice in choices}
             try:
-                return self._store.find_runs(which, limit=limit, skip=skip)
-            except CheckpointCorrupt:
-                self._whole, findings = every_run(self._store)
-                self.damaged = [_damage(finding) for finding in findings]
-        from perdure.store.memory import is_meant  # only damage makes us narrow by ourselves
+                self._gather(pending)
+            except KeyboardInterrupt:
+                self._stop(pending)
+            finally:
+                self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._stopping.is_set():
+            raise self._interrupted(len(choices))
+        return self._ended
 
-        runs = sorted(self._whole, key=lambda run: run.created_at, reverse=True)
-        return [run for run in runs if is_meant(run, which)][skip:][:limit]
+    def _gather(self, pending: set[Future[Outcome | None]]) -> None:
+        while pending:
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            for future in done:
+                outcome = None if future.cancelled() else future.result()
+                if outcome is not None:
+                    self._ended.append(outcome)
+                    tell(_outcome_line(outcome))
 
-    def _is_alive(self, run: Run) -> bool:
-        """Whether its process lives; one process may hold many runs and is looked at once."""
-        if run.holder not in self._alive:
-            self._alive[run.holder] = self._store.is_running(run, stall_seconds=self._stall_seconds)
-        return self._alive[run.holder]
+    def _stop(self, pending: set[Future[Outcome | None]]) -> None:
+        """Stop what moves; a second Ctrl-C leaves at once, and then the runs are those of a process that died."""
+        self._stopping.set()
+        for future in pending:
+            future.cancel()
+        session().stop_all()
+        moving = [future for future in pending if not future.done()]
+        if moving:
+            tell(f"stopping {counted(len(moving), 'run')} at their next step; Ctrl-C again leaves at once")
+        try:
+            self._gather(set(pending))
+        except KeyboardInterrupt:
+            os._exit(INTERRUPTED_EXIT_CODE)
+
+    def _interrupted(self, count: int) -> Interrupted:
+        completed = sum(outcome.words.startswith("completed") for outcome in self._ended)
+        return Interrupted(
+            f"Interrupted: {completed} of {counted(count, 'run')} completed.",
+            safe="every completed step is saved, and what was not done is not lost.",
+            hint="the same command resumes the rest",
+        )
+
+    def _resume(self, run: Run) -> Outcome | None:
+        if self._stopping.is_set():
+            return None
+        store, saved = session().store, Saved()
+        try:
+            saved = saved_of(Journal(store.load_journal(run.run_id)))
+            engine.resume(self._agents[run.agent], run, pardon=False, waits=False)
+        except BaseException as error:  # noqa: BLE001 - one run's end, whatever it is, is no other run's
+            words, code = _words_of(error, is_stopping=self._stopping.is_set())
+            saved = Saved() if isinstance(error, RunHeld) else saved
+        else:
+            words, code = "completed", 0
+        return Outcome(newest(store, store.read_run(run.run_id)) or run, words, code, saved)
 
 
-def _damage(finding: Finding) -> Damage:
-    return Damage(finding.where, finding.what, finding.run_id, finding.trusted)
+def _words_of(error: BaseException, *, is_stopping: bool) -> tuple[str, int]:
+    """How a run ended, and what that is worth as an exit code."""
+    if isinstance(error, RunHeld):
+        return f"left to others: {error.message}", 0
+    if isinstance(error, RunWaits):
+        if is_stopping:
+            return "stopped, to be resumed", 0
+        code = 0 if goes_on_by_itself(error) else error.exit_code
+        return f"waits: {error.message}", code
+    if isinstance(error, RunCancelled):
+        return "cancelled", 1
+    if isinstance(error, PerdureError):
+        return error.message, error.exit_code
+    return f"failed: {type(error).__name__}: {error}", 1
+
+
+def _parted(choices: list[Choice]) -> tuple[list[Choice], list[Choice]]:
+    return [each for each in choices if each.goes_on], [each for each in choices if not each.goes_on]
+
+
+def _worst(ended: list[Outcome]) -> int:
+    codes = {outcome.exit_code for outcome in ended}
+    return next((code for code in WORST_FIRST if code in codes), max(codes, default=0))
+
+
+def _outcome_line(outcome: Outcome) -> str:
+    mark = good("✔") if outcome.words == "completed" else doubtful("▸") if outcome.exit_code != 1 else bad("✘")
+    words = legible(outcome.words.splitlines()[0], _WORDS_CHARACTERS)
+    saved = f"  {dim(outcome.saved.words)}" if outcome.saved.steps else ""
+    return f"  {mark} {outcome.run.name:<{_NAME_COLUMNS}} {words}, {counted(outcome.run.steps, 'step')}{saved}"
+
+
+def _left_line(choice: Choice) -> str:
+    why = legible(choice.why.splitlines()[0], _WORDS_CHARACTERS) if choice.why else choice.status.words
+    line = f"  {dim('·')} {choice.run.name:<{_NAME_COLUMNS}} {_agent(choice.run)}  not resumed: {why}"
+    return f"{line}\n    {dim('next:')} {choice.next}" if choice.next else line
+
+
+def _show_summary(ended: list[Outcome], left: list[Choice], saved: Saved) -> None:
+    kinds = Counter(outcome.words.partition(":")[0] for outcome in ended)
+    counts = ", ".join(f"{count} {legible(kind, 40)}" for kind, count in kinds.most_common()) or "none could go on"
+    others = f"; {len(left)} left alone" if left else ""
+    tell(f"{bold(counted(len(ended), 'run'))} resumed: {counts}{others}")
+    if saved.steps:
+        tell(f"  {saved.words}")
+
+
+def _ended(outcome: Outcome) -> Ended:
+    with looking() as store:
+        run = store.read_run(outcome.run.run_id) or outcome.run
+        return Ended(run_object(run, status_of(store, run)), outcome.words, outcome.saved, outcome.exit_code)
+
+
+def _left(choice: Choice) -> Left:
+    return Left(run_object(choice.run, choice.status), choice.why)
+
+
+def _agent(run: Run) -> str:
+    return dim(legible(run.agent))

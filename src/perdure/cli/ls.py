@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import click
 from msgspec import Meta, Struct
 
+from perdure.cli.census import Census, Damage
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.filters import Filters, filter_options
-from perdure.cli.fleet import Damage, Fleet
 from perdure.cli.mode import is_plain
 from perdure.cli.options import command, json_option, looking, store_option
 from perdure.cli.paging import Page, page_of, page_options, refuse_beyond
@@ -64,20 +64,20 @@ def ls(*, everything: bool, page: int, limit: int, as_json: bool, **typed: Any) 
     """
     filters, asked = Filters(**typed), page_of(page, limit=limit, everything=everything)
     with looking() as store:
-        fleet = Fleet(store)
-        found = fleet.find(filters.which, limit=asked.size, skip=asked.skip)
-        total = fleet.count(filters.which)
+        census = Census(store)
+        found = census.find(filters.which, limit=asked.size, skip=asked.skip)
+        total = census.count(filters.which)
         refuse_beyond(asked, total=total, first=command("ls", *filters.words))
         listed = [(run, status_of(store, run)) for run in found]
-        is_empty = not total and not fleet.count(Which())
+        is_empty = not total and not census.count(Which())
     if as_json:
         objects = [run_object(run, status) for run, status in listed]
-        print_json(Runs(store.location, objects, fleet.damaged, total, asked.number, asked.count(total)))
+        print_json(Runs(store.location, objects, census.damaged, total, asked.number, asked.count(total)))
         return
-    if not found and not fleet.damaged:
+    if not found and not census.damaged:
         say(_nothing(store.location, filters, is_empty=is_empty))
         return
-    for line in _lines(listed, fleet.damaged):
+    for line in _lines(listed, census.damaged):
         say(line)
     if left := asked.left(total):
         following = command("ls", *filters.words, *_size(asked), "--page", str(asked.number + 1))

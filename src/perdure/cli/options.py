@@ -141,6 +141,15 @@ def writing() -> Iterator[Store]:
         yield store
 
 
+@contextlib.contextmanager
+def making() -> Iterator[Store]:
+    """The store, opened to be changed, and made where there is none."""
+    settings = current_settings()
+    refuse_memory(settings.store)
+    with contextlib.closing(open_store(settings.store, seconds=settings.open_seconds)) as store:
+        yield store
+
+
 def _answer_programs(context: click.Context, parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's
     del context, parameter
     mode.as_json = mode.as_json or value

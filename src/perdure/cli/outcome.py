@@ -62,11 +62,12 @@ class Saved(Struct, frozen=True):
 
 
 class Moved(Struct, frozen=True):
-    """A run that has come to its end here."""
+    """A run that has come to its end here, or a script with its newest run."""
 
-    run: Annotated[RunObject, Meta(description="the run as it stands now")]
-    result: Annotated[Any, Meta(description="what its agent returned")]
+    run: Annotated[RunObject | None, Meta(description="the run as it stands now; null where a script had none")]
+    result: Annotated[Any, Meta(description="what its agent returned; null for a script")]
     saved: Annotated[Saved, Meta(description="what was not repeated")]
+    exit_code: Annotated[int, Meta(description="the exit code; minus the signal where one ended a script")] = 0
 
 
 class Interrupted(PerdureError):

@@ -8,8 +8,8 @@ import click
 import msgspec
 from msgspec import Meta, Struct
 
+from perdure.cli.census import Census, Damage, Tally
 from perdure.cli.contract import RunObject, run_object
-from perdure.cli.fleet import Damage, Fleet, Tally
 from perdure.cli.mode import is_plain
 from perdure.cli.options import command, json_option, looking, store_option
 from perdure.cli.paging import Page, page_of, page_options, refuse_beyond
@@ -89,10 +89,10 @@ def ps(*, finished: bool, watching: bool, page: int, limit: int, as_json: bool) 
 
 def _sight(store: Store, page: Page, *, finished: bool) -> Sight:
     """What there is to see now."""
-    fleet = Fleet(store)
-    listed = fleet.in_order_of_need(finished=finished, limit=page.size, skip=page.skip)
+    census = Census(store)
+    listed = census.in_order_of_need(finished=finished, limit=page.size, skip=page.skip)
     runs = [(run, status_of(store, run)) for run in listed]
-    tally = fleet.tally()
+    tally = census.tally()
     total = sum(tally.states.values()) if finished else tally.unfinished
     refuse_beyond(page, total=total, first=_page_command(page, 1, finished=finished))
     seen = Processes(
@@ -103,7 +103,7 @@ def _sight(store: Store, page: Page, *, finished: bool) -> Sight:
         pages=page.count(total),
         states=tally.states,
         reasons=tally.reasons,
-        damaged=fleet.damaged,
+        damaged=census.damaged,
     )
     lines = list(_lines(seen, runs, page, finished=finished))
     return Sight(lines, seen, sign=msgspec.json.encode(seen).decode())

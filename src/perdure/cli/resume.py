@@ -1,184 +1,93 @@
-"""`perdure resume`: go on with a run where it stopped, and say what was not repeated."""
+"""`perdure resume`: go on with a run where it stopped, or with all that can; and say what was not repeated."""
 
 from __future__ import annotations
 
-import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from msgspec import Struct
 
-import perdure
-from perdure import clock, codec, demo, events
-from perdure.cli.app import load_agent
-from perdure.cli.options import looking, run_argument, store_option, writing
-from perdure.cli.progress import Progress, kind_only
+from perdure import demo
+from perdure.cli.app import load_agent, load_agents
+from perdure.cli.choice import Bounds, choose
+from perdure.cli.fleet import Fleet, resume_all, show_choices
+from perdure.cli.mode import mode
+from perdure.cli.options import json_option, looking, run_argument, store_option, writing
+from perdure.cli.outcome import Moved, Saved, moved_object, show_result
 from perdure.cli.runs import find_run, unfinished
-from perdure.cli.screen import bold, dim, good, joined, say, spread, tell
-from perdure.cli.status import Status, numbers_of, resume_command, status_of
-from perdure.engine import agent as engine
+from perdure.cli.screen import bold, dim, print_json, say, tell
+from perdure.cli.status import resume_command, status_of
+from perdure.cli.stopped import Stopped, agent_of, go_on, show_stopped, stopped_at
 from perdure.engine.control import who
 from perdure.engine.recovery import acceptance
-from perdure.errors import PerdureError, StepFailed, UsageError
-from perdure.records import FINISHED, Ended, Kind, Record, Run, RunState, read_body
-from perdure.replay import Journal
+from perdure.errors import UsageError
+from perdure.policy import RESUMABLE_SECONDS, seconds_of
+from perdure.records import FINISHED, Ended, Run, RunState, read_body
 from perdure.settings import current_settings
-from perdure.telemetry.text import age, counted, duration, legible
+from perdure.telemetry.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from perdure.store.protocol import Store
 
-_RESULT_CHARACTERS: Final = 2000
-_OWN_FOLDER: Final = Path(perdure.__file__).parent
-
-
-class Stopped(Struct, frozen=True):
-    """What is known of a run before it is resumed."""
-
-    run: Run
-    status: Status
-    records: list[Record]
+AT_ONCE: Final = 8
+"""So many runs are resumed at a time, unless another number is named."""
 
 
 @click.command()
 @run_argument(required=False)
-@click.option("--app", metavar="FILE|MODULE", help="The code of the run's agent: a Python file or a module.")
+@click.option("--app", "apps", metavar="FILE|MODULE", multiple=True, help="The code of the agent; may be repeated.")
 @click.option("--accept", is_flag=True, help="Go on with the files, branches and other resources as they are now.")
+@click.option("--all", "every", is_flag=True, help="Resume every run that can go on now.")
+@click.option("--failed", is_flag=True, help="With --all: also attempt failed runs anew.")
+@click.option("--max-age", metavar="TIME", help="With --all: leave runs alone that nobody touched for longer: 24h.")
+@click.option(
+    "--at-once", metavar="N", type=click.IntRange(1, 256), default=AT_ONCE, help="With --all: so many at a time: 8."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be resumed, and why the others would not.")
+@json_option(Moved)
 @store_option
-def resume(run: str | None, app: str | None, *, accept: bool) -> None:
+def resume(
+    run: str | None,
+    apps: tuple[str, ...],
+    *,
+    accept: bool,
+    every: bool,
+    failed: bool,
+    max_age: str | None,
+    at_once: int,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
     """Resume a run; without RUN, the newest that is unfinished.
 
     Completed steps are not repeated. RUN named is also forgiven: a run that was parked because it kept ending its
     processes is given another chance. The code comes from --app, or, easier, by starting the agent's script again.
     """
+    del as_json
+    if every:
+        _refuse_beside_all(run, accept=accept)
+        bounds = Bounds(RESUMABLE_SECONDS if max_age is None else seconds_of(max_age, what="--max-age"), failed=failed)
+        return _resume_all(apps, bounds, at_once=at_once, is_dry=dry_run)
+    _refuse_without_all(failed=failed, max_age=max_age)
     with looking() as store:
         stopped = _choose(store, run)
-    if stopped is None:
-        return
+    if stopped is not None:
+        _resume(stopped, apps, accept=accept, is_named=run is not None, is_dry=dry_run)
+    return 0
+
+
+def _resume(stopped: Stopped, apps: tuple[str, ...], *, accept: bool, is_named: bool, is_dry: bool) -> None:
     if stopped.run.state in FINISHED:
         _show_finished(stopped)
         return
+    if is_dry:
+        _show_dry(stopped)
+        return
     if accept:
         _accept(stopped)
-        if app is None and stopped.run.agent != demo.NAME:
+        if not apps and stopped.run.agent != demo.NAME:
             say(f"  {dim('next:')} start its script again, or {resume_command(stopped.run)}")
             return
-    agent = _agent_of(stopped, app)
-    _show_stopped(stopped)
-    _go_on(stopped, agent, pardon=run is not None)
-
-
-def _choose(store: Store, wanted: str | None) -> Stopped | None:
-    if wanted is not None:
-        run: Run | None = find_run(store, wanted)
-    else:
-        run, held = unfinished(store, stall_seconds=current_settings().stall_seconds)
-        if run is None:
-            running = f"; {held.name} is running, {status_of(store, held).cause}" if held else ""
-            say(f"Nothing to resume in {store.location}{running}.")
-    return Stopped(run, status_of(store, run), store.load_journal(run.run_id)) if run else None
-
-
-def _accept(stopped: Stopped) -> None:
-    """Tell the run that a person has seen how its resources differ; it is committed when this returns."""
-    mail = acceptance(stopped.run, by=who())
-    with writing() as store:
-        store.post(mail)
-    say(f"{bold(stopped.run.name)}  accepted by {mail.by}: what differs now is taken as it is")
-
-
-def _agent_of(stopped: Stopped, app: str | None) -> Callable[..., Any]:
-    run = stopped.run
-    if run.agent == demo.NAME:
-        return demo.report_customers
-    if app is not None:
-        return load_agent(app, run)
-    where, cause = _stopped_words(stopped)
-    raise UsageError(
-        f"Run {run.name} ({legible(run.agent)}) {where}: {cause}. Its code is not known here.",
-        safe=f"its {counted(run.steps, 'completed step')} are saved; nothing was started.",
-        hint=f"start its script again: it resumes; or {resume_command(run)}",
-    )
-
-
-def _go_on(stopped: Stopped, agent: Callable[..., Any], *, pardon: bool) -> None:
-    journal = Journal(stopped.records)
-    numbers = numbers_of(journal)
-    open_steps = {entry.name: numbers[key] for key, entry in journal.open_entries()}
-    is_demo = stopped.run.agent == demo.NAME
-    progress = Progress(numbers, open_steps, demo.described if is_demo else kind_only)
-    unsubscribe = events.subscribe(progress)
-    try:
-        value = engine.resume(agent, stopped.run, pardon=pardon)
-    except Exception as error:
-        if progress.ended is None or progress.ended.state != RunState.FAILED:
-            raise
-        raise _failed(stopped, error, steps=progress.ended.steps) from error
-    finally:
-        unsubscribe()
-    _show_completed(stopped, value, steps=progress.ended.steps if progress.ended else stopped.run.steps)
-
-
-def _show_stopped(stopped: Stopped) -> None:
-    run = stopped.run
-    where, cause = _stopped_words(stopped)
-    tell(joined(f"{bold(run.name)}  {where}", cause))
-    done = [entry for _, entry in Journal(stopped.records).completed()]
-    if not done:
-        return
-    seconds = sum(entry.done.seconds for entry in done if entry.done)
-    saved = f"saved {duration(seconds)}"
-    if run.agent == demo.NAME:
-        saved = f"{saved} and ${demo.dollars_of(entry.name for entry in done):.4f} (made up)"
-    tell(spread(f"  {counted(len(done), 'step')} done, not repeated", dim(saved)))
-
-
-def _stopped_words(stopped: Stopped) -> tuple[str, str]:
-    """How long ago it stopped and where, and why."""
-    run, status = stopped.run, stopped.status
-    ago = age(clock.wall_seconds() - status.at)
-    of = f" of {demo.STEPS}" if run.agent == demo.NAME else ""
-    cause = legible(status.cause.splitlines()[0]) if status.cause else status.words
-    verb = "failed" if run.state == RunState.FAILED else "stopped"
-    return f"{verb} {ago} ago at step {run.steps + 1}{of}", cause
-
-
-def _show_completed(stopped: Stopped, value: object, *, steps: int) -> None:
-    deliveries = sum(record.kind == Kind.DELIVERY for record in stopped.records) + 1
-    tell(f"  {good('completed')}  {counted(steps, 'step')}, delivery {deliveries}")
-    _show_result(codec.seal(value).decode())
-
-
-def _show_finished(stopped: Stopped) -> None:
-    run = stopped.run
-    ago = age(clock.wall_seconds() - run.updated_at)
-    tell(f"{bold(run.name)}  {run.state} {ago} ago after {counted(run.steps, 'step')}; nothing is left to resume")
-    ended = read_body(stopped.records[-1])
-    if isinstance(ended, Ended) and run.state == RunState.COMPLETED and not ended.blob:
-        _show_result(bytes(ended.value).decode())
-
-
-def _show_result(sealed: str) -> None:
-    if sealed != "null":
-        tell(f"  result: {legible(sealed, _RESULT_CHARACTERS)}")
-
-
-def _failed(stopped: Stopped, error: Exception, *, steps: int) -> PerdureError:
-    """What the agent itself raised, as its own traceback, and then where that leaves the run."""
-    run = stopped.run
-    safe = f"its {counted(steps, 'completed step')} are saved."
-    hint = f"mend the cause, then: {resume_command(run)}"
-    if isinstance(error, PerdureError):
-        error.safe, error.hint = error.safe or safe, error.hint or hint
-        return error
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
-    shown = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(error))
-    click.echo(f"Traceback (most recent call last):\n{shown}", err=True, nl=False)
-    return StepFailed(f"Run {run.name} failed: {type(error).__name__}: {error}", safe=safe, hint=hint)
-
-
-def _is_ours(filename: str) -> bool:
-    return Path(filename).is_relative_to(_OWN_FOLDER) and Path(filename).name != "demo.py"
+    agent = agent_of(stopped, apps)
+    go_on(stopped, agent, pardon=is_named, again=_again(stopped, apps))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import Meta, Struct
 
 from perdure.cli.app import targeted_agent
 from perdure.cli.arguments import bound_arguments
-from perdure.cli.contract import RunObject, run_object
+from perdure.cli.contract import run_object
 from perdure.cli.mode import mode
 from perdure.cli.moving import describing, move
 from perdure.cli.options import json_option, looking, store_option
-from perdure.cli.outcome import Saved
+from perdure.cli.outcome import Moved, Saved
 from perdure.cli.progress import Progress
 from perdure.cli.screen import print_json
 from perdure.cli.script import ScriptEnd, end_alike, run_script
@@ -32,15 +31,6 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 SAME_COMMAND = "the same command resumes it"
-
-
-class Ran(Struct, frozen=True):
-    """What `perdure run` executed."""
-
-    run: Annotated[RunObject | None, Meta(description="the run; of a script its newest, or null where it had none")]
-    result: Annotated[Any, Meta(description="what the agent returned; null for a script")]
-    saved: Annotated[Saved, Meta(description="what was not repeated")]
-    exit_code: Annotated[int, Meta(description="the exit code; minus the signal where one ended the script")]
 
 
 class Targeted(click.Command):
@@ -64,12 +54,12 @@ def request_options(command: F) -> F:
     return command
 
 
-@click.command(cls=Targeted, context_settings={"ignore_unknown_options": False})
+@click.command(cls=Targeted)
 @click.argument("target", metavar="TARGET")
 @click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED)
 @request_options
 @click.option("--fresh", is_flag=True, help="Start over, even if an unfinished run of the same call is there.")
-@json_option(Ran)
+@json_option(Moved)
 @store_option
 def run(
     target: str,
@@ -122,7 +112,7 @@ def _end_of(end: ScriptEnd) -> int:
         if newest is not None:
             with looking() as store:
                 shown = run_object(newest, status_of(store, newest))
-        print_json(Ran(shown, None, Saved(), end.code))
+        print_json(Moved(shown, None, Saved(), end.code))
     return end_alike(end.code)
 
 

@@ -1,310 +1,183 @@
-"""`perdure show`: the runs there are, or what happened in one of them."""
+"""`perdure show`: what happened in a run, as a tree; why it stopped, and the next command."""
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated
 
 import click
+from msgspec import Meta, Raw, Struct
 
-from perdure import clock
-from perdure.checkpoint import document
-from perdure.cli.options import command, commands, looking, run_argument, store_option
+from perdure.cli.contract import RunObject, run_object
+from perdure.cli.ending import result_of, tell_end
+from perdure.cli.head import tell_head
+from perdure.cli.kin import Kin
+from perdure.cli.options import commands, json_option, looking, run_argument, store_option
 from perdure.cli.question import SHORT_LINES, tell_question
-from perdure.cli.runs import every_run, find_run
-from perdure.cli.screen import bad, bold, columns, dim, doubtful, good, joined, print_json, say, spread
-from perdure.cli.status import Status, open_effects, status_of
-from perdure.cli.timeline import Moment, moments, progress_words, referred_runs
+from perdure.cli.runs import NEWEST, find_run
+from perdure.cli.screen import dim, print_json, say
+from perdure.cli.status import open_effects
+from perdure.cli.telling import leaf_lines, offset
+from perdure.cli.timeline import Moment, Teller, referred_runs
+from perdure.cli.tree import tree
+from perdure.cli.window import SHOWN, Window, newest_window, step_number, window_from, worth_telling
 from perdure.errors import UsageError
-from perdure.records import FINISHED, Ended, Kind, Run, RunState, read_body
-from perdure.replay import Journal
-from perdure.status import newest, open_waits, parent_of, tags_of
-from perdure.telemetry.text import age, counted, legible
+from perdure.records import FINISHED
+from perdure.status import open_waits, parent_of, status_of
+from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
-    from perdure.records import Record
-    from perdure.store.protocol import Finding, Store
+    from perdure.records import Record, Run
+    from perdure.replay import Journal
+    from perdure.status import Status
+    from perdure.store.protocol import Store
 
-LISTED: Final = 20
-_RESULT_CHARACTERS: Final = 500
-_CAUSE_CHARACTERS: Final = 240
-_MARKS: Final = {
-    Kind.STEP: good("✔"),
-    Kind.RECEIPT: good("✔"),
-    Kind.BATCH: good("✔"),
-    Kind.ATTEMPT: bad("✘"),
-    Kind.INTENT: doubtful("▸"),
-    Kind.DOUBT: doubtful("?"),
-    Kind.VERDICT: good("="),
-    Kind.WAIT: doubtful("◦"),
-    Kind.ANSWER: good("✔"),
-    Kind.NOTE: dim("·"),
-}
-_ALIGNED: Final = frozenset({Kind.STEP, Kind.INTENT, Kind.RECEIPT})
-_CALL_COLUMNS: Final = 32
-_AGENT_COLUMNS: Final = (8, 22)
-_OTHER_COLUMNS: Final = 53
-_MAX_DIGITS: Final = 18
-_COLOURS: Final = {
-    RunState.COMPLETED: good,
-    RunState.RUNNING: good,
-    RunState.FAILED: bad,
-    RunState.WAITING: doubtful,
-}
+
+class DoubtObject(Struct, frozen=True):
+    """An effect in doubt."""
+
+    number: Annotated[int, Meta(description="the number of the step")]
+    key: Annotated[str, Meta(description="the key of the step")]
+    name: Annotated[str, Meta(description="its name")]
+    attempt: Annotated[int, Meta(description="which attempt is in doubt")]
+    shown: Annotated[str, Meta(description="the call, as a person would write it")]
+    why: Annotated[str, Meta(description="why it is in doubt")]
+
+
+class Shown(Struct, frozen=True):
+    """A run and everything that happened in it."""
+
+    store: Annotated[str, Meta(description="where the run is kept")]
+    run: Annotated[RunObject, Meta(description="the run")]
+    timeline: Annotated[list[Moment], Meta(description="what happened, oldest first; with --from, a part of it")]
+    in_doubt: Annotated[list[DoubtObject], Meta(description="its effects in doubt, oldest first")]
+    total: Annotated[int, Meta(description="how many moments the whole timeline has")]
+    parent: Annotated[str, Meta(description="the id of the run that started it; empty where none did")]
+    result: Annotated[Raw, Meta(description="what it returned, as JSON; null where it has not")]
+
+
+class Told(Struct, frozen=True):
+    """What is known of the run that is shown."""
+
+    store: Store
+    run: Run
+    records: list[Record]
+    teller: Teller
+    status: Status
+
+    @property
+    def journal(self) -> Journal:
+        """Its journal."""
+        return self.teller.journal
 
 
 @click.command()
 @run_argument(required=False)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
-@click.option("--all", "everything", is_flag=True, help=f"All runs, not only the newest {LISTED}.")
-@click.option("--tag", "tags", metavar="NAME=VALUE", multiple=True, help="Only runs with this tag.")
+@click.option("--all", "everything", is_flag=True, help="The whole timeline of a long run.")
+@click.option("--from", "from_step", metavar="STEP", help="The timeline from this step on.")
 @click.option("--checkpoint", "as_checkpoint", is_flag=True, help="Everything needed to act on RUN, as JSON.")
 @click.option("--at", "at_step", metavar="STEP", help="With --checkpoint: as it was after that many completed steps.")
+@json_option(Shown)
 @store_option
 def show(
     run: str | None,
     *,
-    as_json: bool,
     everything: bool,
-    tags: tuple[str, ...],
+    from_step: str | None,
     as_checkpoint: bool,
     at_step: str | None,
+    as_json: bool,
 ) -> None:
-    """List the runs, newest first; with RUN, tell what happened in it.
+    """Tell what happened in RUN, why it stopped and what to do next; without RUN, in the last run.
 
-    \b
-    --json without RUN: {"store", "runs": [run, …], "damaged": [{"where", "what", "trusted"}, …]}
-    --json with RUN:    {"store", "run": run, "timeline": [moment, …],
-                         "in_doubt": [{"number", "key", "name", "attempt", "shown", "why"}, …]}
-    run:    run_id, name, agent, state, reason, cause, next, steps, deliveries,
-            created_at, updated_at (seconds since 1970, UTC), tags, progress (null, or
-            {"done", "total", "text"})
-    moment: seq, at, record, text; for a step also number, key, name, kind, call,
-            attempt, seconds, failed
-    --checkpoint: documented in docs/reference/checkpoint.md
-    """  # noqa: D301 - \b is click's mark for text that is not rewrapped
-    wanted = _wanted_tags(tags)
-    _refuse_mixed(run, tags=wanted, as_checkpoint=as_checkpoint, at_step=at_step)
+    Steps stand below the task, thread, agent or map they belong to. `perdure step RUN N` tells all of one step.
+    """
+    if at_step is not None and not as_checkpoint:
+        problem, hint = "--at belongs to --checkpoint.", "perdure show RUN --checkpoint --at STEP"
+        raise UsageError(problem, safe="nothing was changed.", hint=hint)
+    at_hint = "--at 0 is the beginning, --at 1 after the first completed step"
     with looking() as store:
-        if run is None:
-            _list(store, as_json=as_json, limit=None if everything or as_json else LISTED, tags=wanted)
-        elif as_checkpoint:
-            print_json(document(store, find_run(store, run), commands=commands(), at_step=_step(at_step)))
+        found = find_run(store, NEWEST if run is None else run)
+        if as_checkpoint:
+            from perdure.checkpoint import document  # slow to load, and seldom asked for
+
+            at = step_number(at_step, of="--at", hint=at_hint)
+            print_json(document(store, found, commands=commands(), at_step=at))
+            return
+        told = _read(store, found)
+        start = step_number(from_step, of="--from", hint="--from 1 is the beginning")
+        if as_json:
+            print_json(_object(told, start))
         else:
-            _tell(store, find_run(store, run), as_json=as_json)
+            _tell(told, _window(told, start, everything=everything))
 
 
-def _wanted_tags(texts: tuple[str, ...]) -> dict[str, str]:
-    wanted = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise UsageError(
-                f"--tag {legible(text, 60)!r} is no tag.", safe="nothing was changed.", hint="--tag team=billing"
-            )
-        wanted[name] = value
-    return wanted
-
-
-def _refuse_mixed(run: str | None, *, tags: dict[str, str], as_checkpoint: bool, at_step: str | None) -> None:
-    if run is not None and tags:
-        problem, hint = "RUN and --tag exclude each other", "perdure show --tag NAME=VALUE"
-    elif run is None and as_checkpoint:
-        problem, hint = "--checkpoint needs a RUN", "perdure show RUN --checkpoint"
-    elif at_step is not None and not as_checkpoint:
-        problem, hint = "--at belongs to --checkpoint", "perdure show RUN --checkpoint --at STEP"
-    else:
-        return
-    raise UsageError(f"{problem}.", safe="nothing was changed.", hint=hint)
-
-
-def _step(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isdecimal() and text.isascii()):
-        raise UsageError(
-            f"--at {legible(text, 60)!r} is no number of steps.",
-            safe="nothing was changed.",
-            hint="--at 0 is the beginning, --at 1 after the first completed step",
-        )
-    return int(text[:_MAX_DIGITS])
-
-
-def _list(store: Store, *, as_json: bool, limit: int | None, tags: dict[str, str]) -> None:
-    every, damaged = every_run(store)
-    runs = [run for run in every if tags.items() <= tags_of(run).items()]
-    listed = [(run, status_of(store, run)) for run in runs[:limit]]
-    if as_json:
-        objects = [_run_object(run, status) for run, status in listed]
-        print_json({"store": store.location, "runs": objects, "damaged": damaged})
-        return
-    if not runs and every:
-        say(f"No run in {store.location} has {legible(_tag_words(tags))}.")
-        return
-    if not runs and not damaged:
-        say(f"No runs in {store.location} yet. {command('demo')} shows how it works.")
-        return
-    say(dim(f"{'RUN':<17} {'AGENT':<{_agent_columns()}} {'STATE':<19} {'STEPS':>6} {'AGE':>7}"))
-    for run, status in listed:
-        _list_run(run, status)
-    for finding in damaged:
-        _list_damage(finding)
-    if len(listed) < len(runs):
-        say(dim(f"… and {len(runs) - len(listed)} older: {command('show', '--all')}"))
-
-
-def _list_run(run: Run, status: Status) -> None:
-    paint = _COLOURS.get(RunState(status.state), str)
-    state = paint(f"{status.words:<19}")
-    ago = age(clock.wall_seconds() - run.created_at)
-    width = _agent_columns()
-    agent = f"{legible(run.agent, width):<{width}}"
-    say(f"{bold(f'{legible(run.name, 17):<17}')} {agent} {state} {run.steps:>6} {ago:>7}")
-    facts = _facts(run, status)
-    if facts:
-        say(f"  {facts}")
-    if status.cause:
-        say(f"  {dim(legible(status.cause.splitlines()[0].removeprefix(f'Run {run.name}: '), _CAUSE_CHARACTERS))}")
-    if status.next:
-        say(f"  {dim('next:')} {status.next}")
-
-
-def _facts(run: Run, status: Status) -> str:
-    """How far the agent says it is, and the run's tags."""
-    progress = f"progress {progress_words(status.progress)}" if status.progress else ""
-    return legible("   ".join(filter(None, (progress, _tag_words(tags_of(run))))), _CAUSE_CHARACTERS)
-
-
-def _tag_words(tags: dict[str, str]) -> str:
-    return " ".join(f"{name}={value}" for name, value in tags.items())
-
-
-def _agent_columns() -> int:
-    """The room for the agent's name in a list that fits the terminal."""
-    return max(_AGENT_COLUMNS[0], min(_AGENT_COLUMNS[1], columns() - _OTHER_COLUMNS))
-
-
-def _list_damage(finding: Finding) -> None:
-    say(f"{bad('damaged')}  {legible(finding.where)}: {legible(finding.what)}")
-    say(f"  {dim('next:')} {command('verify')}")
-
-
-def _tell(store: Store, run: Run, *, as_json: bool) -> None:
+def _read(store: Store, run: Run) -> Told:
+    """The run and its journal as of one moment, the row never older than the records."""
     records = store.load_journal(run.run_id)
-    status = status_of(store, run)
-    journal = Journal(records)
-    told = moments(records, _run_words(store, referred_runs(records)))
-    if as_json:
-        in_doubt = [
-            {name: getattr(effect, name) for name in ("number", "key", "name", "attempt", "shown", "why")}
-            for effect in open_effects(store, run, journal)
-        ]
-        whole = {"store": store.location, "run": _run_object(run, status), "timeline": told, "in_doubt": in_doubt}
-        print_json(whole)
-        return
-    _tell_head(run, status, records, parent_of(store, journal))
-    for moment, following in itertools.zip_longest(told, told[1:]):
-        is_latest = following is None or (following.record, following.key) != (Kind.BATCH, moment.key)
-        if moment.record != Kind.BATCH or is_latest:  # of the batches of one map in a row the last says it all
-            _tell_moment(moment, began=run.created_at)
+    row = store.read_run(run.run_id) or run
+    return Told(store, row, records, Teller(records), status_of(store, row, commands(), records=records))
+
+
+def _window(told: Told, start: int | None, *, everything: bool) -> Window:
+    if start is not None:
+        return window_from(told.records, told.teller.numbers, start)
+    return Window(worth_telling(told.records)) if everything else newest_window(told.records)
+
+
+def _object(told: Told, start: int | None) -> Shown:
+    window = Window(told.records) if start is None else _window(told, start, everything=False)
+    kin = Kin(told.store, referred_runs(window.records))
+    parent = parent_of(told.store, told.journal)
+    doubts = open_effects(told.store, told.run, told.journal)
+    return Shown(
+        store=told.store.location,
+        run=run_object(told.run, told.status),
+        timeline=told.teller.tell(window.records, kin.words),
+        in_doubt=[DoubtObject(each.number, each.key, each.name, each.attempt, each.shown, each.why) for each in doubts],
+        total=len(told.records),
+        parent="" if parent is None else parent.run_id,
+        result=Raw(result_of(told.store, told.records[-1]) or b"null"),
+    )
+
+
+def _tell(told: Told, window: Window) -> None:
+    run = told.run
+    tell_head(run, told.status, told.records[0], parent_of(told.store, told.journal))
+    if window.earlier:
+        say(dim(f"  … {counted(window.earlier, 'earlier moment')}: {_earlier(told, window)}"))
+    _tell_tree(told, window)
+    if window.later:
+        say(dim(f"  … {counted(window.later, 'later moment')}: {_later(told, window)}"))
     if run.state not in FINISHED:
-        _tell_questions(store, run, journal)
-    for mail in store.read_mail(run.run_id):
+        for wait in open_waits(told.store, run, told.journal):
+            if wait.opened.question is not None:
+                tell_question(wait, lines=SHORT_LINES)
+    for mail in told.store.read_mail(run.run_id):
         if mail.kind == "refused":
-            at = _offset(mail.at - run.created_at)
+            at = offset(mail.at - run.created_at)
             say(dim(f"     {at:>7}  · an answer by {legible(mail.by)} came second or too late, and was not used"))
-    _tell_end(store, status, records[-1])
+    tell_end(told.store, told.status, told.records[-1])
 
 
-def _run_words(store: Store, run_ids: list[str]) -> dict[str, str]:
-    """The runs that a journal names, each with its name and where it stands."""
-    found = {run_id: newest(store, store.read_run(run_id)) for run_id in run_ids}
-    return {
-        run_id: f"{run.name}, {status_of(store, run).words}" if run is not None else f"{run_id}, not accepted yet"
-        for run_id, run in found.items()
-    }
+def _tell_tree(told: Told, window: Window) -> None:
+    kin = Kin(told.store, referred_runs(window.records))
+    names = {key: told.journal.entries[key].name for key in told.journal.batches}
+    for leaf in tree(told.teller.tell(window.records, kin.words), names):
+        for line in leaf_lines(leaf, began=told.run.created_at):
+            say(line)
+        if isinstance(leaf.what, Moment) and leaf.what.child:
+            for line in kin.lines(leaf.what.child, depth=leaf.depth + 1):
+                say(line)
 
 
-def _tell_questions(store: Store, run: Run, journal: Journal) -> None:
-    waits = open_waits(store, run, journal)
-    for wait in waits:
-        if wait.opened.question is not None:
-            tell_question(wait, lines=SHORT_LINES)
+def _earlier(told: Told, window: Window) -> str:
+    """How to see what comes before."""
+    name = commands().among(told.store).named(told.run)
+    first = next((told.teller.numbers[each.key] for each in window.records if each.key in told.teller.numbers), 1)
+    return f"{commands()('show', name, '--all')}, or --from {max(1, first - SHOWN)}"
 
 
-def _tell_head(run: Run, status: Status, records: list[Record], parent: Run | None) -> None:
-    state = _COLOURS.get(RunState(status.state), str)(status.words)
-    say(spread(f"{bold(run.name)}  {legible(run.agent)}", f"{state}, {counted(run.steps, 'step')}"))
-    began = clock.instant(run.created_at).strftime("%Y-%m-%d %H:%M:%S UTC")
-    say(dim(f"  id {legible(run.run_id)}   started {began}"))
-    if parent is not None:
-        say(dim(f"  child of {legible(parent.name)} ({legible(parent.agent)})"))
-    facts = _facts(run, status)
-    if facts:
-        say(dim(f"  {facts}"))
-    arguments = bytes(read_body(records[0]).arguments).decode()
-    if arguments != "{}":
-        say(dim(f"  arguments {legible(arguments, max(40, columns() - 12))}"))
-
-
-def _tell_moment(moment: Moment, *, began: float) -> None:
-    if moment.record == Kind.DELIVERY:
-        say(dim(f"  — {legible(moment.text)} —"))
-        return
-    if not moment.number:
-        if moment.record == Kind.NOTE:
-            say(dim(f"     {_offset(moment.at - began):>7}  · {legible(moment.text, _CAUSE_CHARACTERS)}"))
-        elif moment.record not in (Kind.STARTED, Kind.ENDED):
-            say(f"  {legible(moment.text)}")
-        elif moment.record == Kind.ENDED and not moment.text.startswith(RunState.COMPLETED):
-            say(dim(f"  — {legible(moment.text.splitlines()[0], columns() - 6)} —"))
-        return
-    mark = bad("✘") if moment.failed else _MARKS.get(Kind(moment.record), " ")
-    attempt = f"attempt {moment.attempt} " if moment.attempt > 1 else ""
-    left = f"{moment.number:>4} {_offset(moment.at - began):>7}  {mark} "
-    if moment.record in _ALIGNED and not moment.failed:
-        call = legible(moment.call, _CALL_COLUMNS)
-        took = f"{moment.seconds:.1f} s" if moment.record != Kind.INTENT else ""
-        what = "" if moment.record == Kind.STEP else f"{moment.text} "
-        say(f"{left}{call:<{_CALL_COLUMNS}} {moment.kind:<6} {what}{attempt}{took}".rstrip())
-    else:
-        say(f"{left}{legible(moment.name)}  {legible(moment.text)}")
-
-
-def _tell_end(store: Store, status: Status, last: Record) -> None:
-    ended = read_body(last) if last.kind == Kind.ENDED else None
-    if isinstance(ended, Ended) and ended.state == RunState.COMPLETED:
-        sealed = store.load_blob(bytes.fromhex(ended.blob)) if ended.blob else bytes(ended.value)
-        say(f"  {good('completed')}")
-        say(f"  result: {legible(sealed.decode(), _RESULT_CHARACTERS)}")
-    if status.cause:
-        say(joined(status.words, legible(status.cause.splitlines()[0])))
-        for line in status.cause.splitlines()[1:]:
-            say(f"  {legible(line)}")
-    if status.hint:
-        say(f"  {dim('do:')} {legible(status.hint)}")
-    if status.next:
-        say(f"{dim('next:')} {status.next}")
-
-
-def _offset(seconds: float) -> str:
-    return f"+{seconds:.1f}s" if seconds < 1000 else f"+{age(seconds).replace(' ', '')}"  # noqa: PLR2004 - five digits
-
-
-def _run_object(run: Run, status: Status) -> dict[str, Any]:
-    note = status.progress
-    return {
-        "run_id": run.run_id,
-        "name": run.name,
-        "agent": run.agent,
-        "state": status.state,
-        "reason": status.reason,
-        "cause": status.cause,
-        "next": status.next,
-        "steps": run.steps,
-        "deliveries": run.deliveries,
-        "created_at": run.created_at,
-        "updated_at": run.updated_at,
-        "tags": tags_of(run),
-        "progress": None if note is None else {"done": note.done, "total": note.total, "text": note.text},
-    }
+def _later(told: Told, window: Window) -> str:
+    name = commands().among(told.store).named(told.run)
+    shown = [told.teller.numbers[each.key] for each in window.records if each.key in told.teller.numbers]
+    return commands()("show", name, "--from", str(max(shown) + 1))

@@ -13,7 +13,6 @@ REGIONS: Final = 20
 QUARTERS: Final = 4
 RECIPIENT: Final = "board@example.com"
 OUTBOX: Final = "demo-outbox.jsonl"
-_MODEL_CALLS: Final = frozenset({"plan", "summarise", "write_report"})
 
 
 @perdure.step
@@ -105,11 +104,6 @@ def report_customers(regions: int = REGIONS) -> str:
 
 
 AGENT: Final = report_customers
-
-
-def described(step: str, kind: str) -> tuple[str, str]:
-    """How a step is shown: its kind; a call of the model says by itself what it took."""
-    return "model" if step in _MODEL_CALLS else kind, ""
 
 
 def play() -> None:

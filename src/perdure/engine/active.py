@@ -123,6 +123,7 @@ class Active:
         self.row = row
         self.journal = journal
         self.pid = os.getpid()
+        self.held_since = clock.elapsed_seconds()
         self.power = row.durability == "power"
         self.prefixes = codec.PrefixCache()
         self.state: dict[str, Any] = {}

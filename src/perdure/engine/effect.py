@@ -117,7 +117,7 @@ class EffectSpec(Spec):
     def inverse(self, step_key: str) -> EffectSpec:
         """The effect that takes this one back: called with the result, then with the arguments.
 
-        An undo that is an effect itself brings its own key, check and retries; a plain function is judged like this one.
+        An undo that is an effect itself brings its own key, check and retries; any other is judged like this effect.
         """
         own = spec_of(self.undo)
         place = {"approve": False, "undo": None, "name": f"undo {self.name}", "key": step_key}

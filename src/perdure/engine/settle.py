@@ -18,13 +18,14 @@ from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
 from perdure.engine.failure import message_of
 from perdure.engine.scope import Frame
 from perdure.errors import StepFailed, UnstorableValue
-from perdure.policy import SAME_KEY, delay_seconds, is_settleable
+from perdure.policy import SAME_KEY, delay_seconds, seconds_in_flight
 from perdure.records import NULL, Doubt, Intended, Kind, Settled, read_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from datetime import datetime
 
+    from perdure.engine.active import Active
     from perdure.engine.call import Prepared
     from perdure.engine.effect import EffectSpec
     from perdure.records import Mail, Record
@@ -217,16 +218,15 @@ def _check(
             return (yield from _record(prepared, attempt=attempt, outcome="happened", by="check", sealed=sealed))
         if verdict.outcome == "cannot_tell":
             return f"its check cannot tell{': ' + verdict.note if verdict.note else ''}"
-        age = _age_seconds(intent)
-        if is_settleable(age_seconds=age, in_flight_seconds=spec.in_flight_seconds):
+        seconds = _in_flight_seconds(prepared.active, intent, spec.in_flight_seconds)
+        if not seconds:
             if why := obstacle():
                 return why
             return (yield from _record(prepared, attempt=attempt, outcome="did_not_happen", by="check", sealed=b"null"))
-        seconds = max(0.001, spec.in_flight_seconds - age)
         if events.is_wanted(events.DoubtPending):
             row = prepared.active.row
             events.publish(events.DoubtPending(row.run_id, row.name, spec.name, seconds))
-        yield Pause(seconds)
+        yield Pause(max(0.001, seconds))
 
 
 def _obstacle(why: str, performance: Perform | None) -> str:
@@ -300,12 +300,18 @@ def _record(
     return Again(attempt + 1) if outcome == "did_not_happen" else Happened(verdict_value(prepared, verdict))
 
 
-def _age_seconds(intent: Record) -> float:
-    """How long ago the attempt began: by the boot clock where it still runs, else by wall time."""
+def _in_flight_seconds(active: Active, intent: Record, limit_seconds: float) -> float:
+    """For how long what an attempt sent may still land, or its sender may still be alive to send it."""
+    held_seconds = clock.elapsed_seconds() - active.held_since
     body = read_body(intent)
+    age = held_seconds  # of another machine, or before it was last started, no clock can be compared with ours
     if isinstance(body, Intended) and body.boot_id and body.boot_id == clock.boot_id():
-        return clock.boot_seconds() - body.boot_at
-    return max(0.0, clock.wall_seconds() - intent.at)
+        age = clock.boot_seconds() - body.boot_at
+    later = [read_body(record) for record in active.journal.deliveries if record.epoch > intent.epoch]
+    unproven = max((delivery.unproven_seconds for delivery in later), default=0.0)
+    return seconds_in_flight(
+        age_seconds=age, in_flight_seconds=limit_seconds, held_seconds=held_seconds, unproven_seconds=unproven
+    )
 
 
 def _key_at(intent: Record) -> float:

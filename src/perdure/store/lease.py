@@ -74,8 +74,19 @@ def read_park(run: Run) -> Park:
     return msgspec.json.decode(run.detail, type=Park) if run.detail else Park()
 
 
-def claim(run: Run, claimant: Worker, holder: Worker | None, presence: Presence, terms: Terms) -> Claimed:
-    """What claiming this run means, given what is known of its holder."""
+def claim(
+    run: Run,
+    claimant: Worker,
+    holder: Worker | None,
+    presence: Presence,
+    terms: Terms,
+    *,
+    unproven_seconds: float = 0.0,
+) -> Claimed:
+    """What claiming this run means, given what is known of its holder.
+
+    A holder of which only the session ended may live for so many seconds more, with an effect under way.
+    """
     if run.state in FINISHED:
         return Claimed(run, ())
     if presence is Presence.ALIVE:
@@ -96,6 +107,7 @@ def claim(run: Run, claimant: Worker, holder: Worker | None, presence: Presence,
         host=claimant.host,
         delivery=delivery,
         before=_before(holder, presence),
+        unproven_seconds=unproven_seconds,
     )
     record = Record(run.length, Kind.DELIVERY, "", run.agent, b"", now, run.epoch + 1, write_body(body))
     after, records = extended(

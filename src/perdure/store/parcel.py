@@ -60,6 +60,12 @@ class Parcel:
             yield address, self._stored(address) or b""
 
     @property
+    def depth(self) -> int:
+        """How many runs are above this one: a child is taken in before the run that would otherwise start it again."""
+        started: Started = read_body(self.whole.records[0])
+        return len(started.lineage)
+
+    @property
     def open_children(self) -> list[str]:
         """The children whose outcome an unfinished run still waits for, and that were kept where it comes from."""
         if self.whole.run.state in FINISHED:

@@ -11,6 +11,7 @@ from typing import Final
 _MINUTE: Final = 60.0
 _HOUR: Final = 3600.0
 _DAY: Final = 24 * _HOUR
+_STEP: Final = 1000
 
 
 def legible(text: str, limit: int = 0) -> str:
@@ -45,6 +46,18 @@ def age(seconds: float) -> str:
 def counted(count: int, noun: str) -> str:
     """A number with its noun: 1 step, 46 steps."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def octets(count: int) -> str:
+    """A number of bytes, such as 512 bytes, 34 KB, 1.2 MB."""
+    if count < _STEP:
+        return counted(count, "byte")
+    size, units = float(count), iter(("KB", "MB", "GB", "TB"))
+    unit = next(units)
+    size /= _STEP
+    while size >= _STEP and unit != "TB":
+        size, unit = size / _STEP, next(units)
+    return f"{size:.0f} {unit}" if unit == "KB" or size >= 99.5 else f"{size:.1f} {unit}"  # noqa: PLR2004 - three digits
 
 
 def _escaped(character: str) -> str:

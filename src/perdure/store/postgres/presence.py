@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from perdure import clock
 from perdure.records import Worker
@@ -66,19 +67,28 @@ def worker_of(row: tuple[Any, ...]) -> tuple[Worker, float]:
     return msgspec.structs.replace(known, beat_at=clock.wall_seconds() - silence), silence
 
 
-def presence_of(
-    connection: psycopg.Connection[Any], holder: str, *, stall_seconds: float, lease_seconds: float, portable: bool
-) -> tuple[Worker | None, Presence]:
+class Seen(Struct, frozen=True):
     """What is known of the worker that holds a run."""
+
+    worker: Worker | None
+    presence: Presence
+    unproven_seconds: float = 0.0
+    """How long its lease still lasts where only its session ended: it may live, and have something under way."""
+
+
+def look(
+    connection: psycopg.Connection[Any], holder: str, *, stall_seconds: float, lease_seconds: float, portable: bool
+) -> Seen:
+    """Look at the holder of a run."""
     if not holder:
-        return None, Presence.NONE
+        return Seen(None, Presence.NONE)
     rows = fetch(connection, "read_worker", (holder,))
     if not rows:
-        return None, Presence.DEAD
+        return Seen(None, Presence.DEAD)
     worker, silence = worker_of(rows[0])
     if portable:
-        return worker, Presence.STALLED if silence > lease_seconds else Presence.ALIVE
+        return Seen(worker, Presence.STALLED if silence > lease_seconds else Presence.ALIVE)
     ((held,),) = fetch(connection, "is_life_held", (life_key(holder),))
     if not held:
-        return worker, Presence.LOST
-    return worker, Presence.STALLED if silence > stall_seconds else Presence.ALIVE
+        return Seen(worker, Presence.LOST, max(0.0, lease_seconds - silence))
+    return Seen(worker, Presence.STALLED if silence > stall_seconds else Presence.ALIVE)

@@ -25,7 +25,7 @@ from perdure.store.postgres.connect import BROKEN, Line, Patience, fetch
 from perdure.store.postgres.location import read_location
 from perdure.store.postgres.migrate import check_schema, migrate
 from perdure.store.postgres.narrow import narrowed
-from perdure.store.postgres.presence import Life, presence_of, worker_of
+from perdure.store.postgres.presence import Life, Seen, look, worker_of
 from perdure.store.protocol import Finding, Outcome, Terms, Which
 
 if TYPE_CHECKING:
@@ -79,12 +79,10 @@ class PostgresStore:
 
     def is_running(self, run: Run, *, stall_seconds: float) -> bool:
         """Whether a live process holds this run."""
-        return self._reader.again(lambda line: self._presence(line, run, stall_seconds))[1] is Presence.ALIVE
+        return self._reader.again(lambda line: self._look(line, run, stall_seconds)).presence is Presence.ALIVE
 
-    def _presence(
-        self, connection: psycopg.Connection[Any], run: Run, stall_seconds: float
-    ) -> tuple[Worker | None, Presence]:
-        return presence_of(
+    def _look(self, connection: psycopg.Connection[Any], run: Run, stall_seconds: float) -> Seen:
+        return look(
             connection,
             run.holder,
             stall_seconds=stall_seconds,
@@ -124,10 +122,9 @@ class PostgresStore:
                 if not rows:
                     raise unknown_run(run_id, self.location)
                 run = verified_run(_run_of(rows[0]))
-                holder, presence = self._presence(connection, run, terms.stall_seconds)
-                if run.holder == worker_id:
-                    presence = Presence.NONE
-                claimed = claim(run, claimant, holder, presence, terms)
+                seen = self._look(connection, run, terms.stall_seconds)
+                presence = Presence.NONE if run.holder == worker_id else seen.presence
+                claimed = claim(run, claimant, seen.worker, presence, terms, unproven_seconds=seen.unproven_seconds)
                 if claimed.records:
                     fetch(connection, "beat", (worker_id,))
                     (extensions,) = rounds_of([Append(claimed.run, claimed.records)], epoch=run.epoch)
@@ -280,9 +277,9 @@ class PostgresStore:
         )
 
     def _refuse_held(self, connection: psycopg.Connection[Any], run: Run) -> None:
-        holder, presence = self._presence(connection, run, Settings().stall_seconds)
-        if presence is Presence.ALIVE:
-            raise held(run, holder)
+        seen = self._look(connection, run, Settings().stall_seconds)
+        if seen.presence is Presence.ALIVE:
+            raise held(run, seen.worker)
 
     def close(self) -> None:
         """Let go of the store; what was held is free at once."""

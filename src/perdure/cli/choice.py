@@ -1,0 +1,118 @@
+"""Which of many runs can go on now, and why the others do not; nothing is changed, and no code is loaded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from perdure import clock
+from perdure.cli.options import commands
+from perdure.cli.status import Status, status_of
+from perdure.engine.lifecycle import UNDONE
+from perdure.engine.whereabouts import previous_id
+from perdure.errors import CheckpointCorrupt
+from perdure.records import FINISHED, Run, RunState, WaitReason
+from perdure.replay import Journal
+from perdure.status import is_paused, resumable
+from perdure.store.lease import read_park
+from perdure.store.protocol import Which
+from perdure.telemetry.text import age, legible
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from perdure.store.protocol import Store
+
+_EVERY: Final = 2**31
+
+
+class Choice(Struct, frozen=True):
+    """What becomes of one unfinished run."""
+
+    run: Run
+    status: Status
+    why: str
+    """Why it goes on, or why it does not."""
+    goes_on: bool
+    next: str = ""
+    """What a person can do, where it does not go on."""
+
+
+class Bounds(Struct, frozen=True):
+    """Which runs are wanted."""
+
+    max_age_seconds: float
+    failed: bool = False
+    agents: Collection[str] | None = None
+    """The agents whose code is there; None where no code was named."""
+
+
+def choose(store: Store, bounds: Bounds) -> list[Choice]:
+    """Every unfinished run, oldest first: a run is wanted once, however many of its children can go on."""
+    runs = store.find_runs(Which(unfinished=True), limit=_EVERY)
+    due = {run.run_id for run in store.list_due(now=clock.wall_seconds(), limit=_EVERY)}
+    chosen: dict[str, Choice] = {}
+    for run in sorted(runs, key=lambda each: each.created_at):
+        choice = _judge(store, run, bounds, is_due=run.run_id in due)
+        before = chosen.get(choice.run.run_id)
+        if before is None or (choice.goes_on and not before.goes_on):
+            chosen[choice.run.run_id] = choice
+    return list(chosen.values())
+
+
+def _judge(store: Store, run: Run, bounds: Bounds, *, is_due: bool) -> Choice:
+    status = status_of(store, run)
+    try:
+        root = resumable(store, run, Journal(store.load_journal(run.run_id)))
+    except CheckpointCorrupt as error:
+        return Choice(run, status, error.message, goes_on=False, next=status.next)
+    refusal = _refusal(store, run, status, bounds, is_due=is_due)
+    if root.run_id != run.run_id and refusal is None:
+        return _with_parent(store, run, root, bounds)
+    why = refusal if refusal is not None else status.cause or status.words
+    return Choice(run, status, legible(why), goes_on=refusal is None, next=status.next)
+
+
+def _with_parent(store: Store, run: Run, root: Run, bounds: Bounds) -> Choice:
+    """A child that can go on does so with the run that waits for it."""
+    status = status_of(store, root)
+    waits_for_child = root.state == RunState.WAITING and root.reason == WaitReason.CHILD and not is_paused(store, root)
+    refusal = _refusal(store, root, status, bounds, is_due=waits_for_child)
+    why = f"its child {run.name} can go on" if refusal is None else refusal
+    return Choice(root, status, legible(why), goes_on=refusal is None, next=status.next)
+
+
+def _refusal(store: Store, run: Run, status: Status, bounds: Bounds, *, is_due: bool) -> str | None:
+    """Why this run does not go on; None where it does."""
+    if status.brief == "damaged":
+        return status.cause
+    if status.state == RunState.RUNNING:
+        return f"running, {status.cause}"
+    if run.state == RunState.WAITING and not (is_due and not is_paused(store, run)):
+        return status.cause or status.words
+    if run.state == RunState.FAILED and (why := _why_not_failed(store, run, bounds)):
+        return why
+    if (earlier := store.read_run(previous_id(run.run_id))) is not None and earlier.state not in FINISHED:
+        return f"goes on after {earlier.name}"
+    idle_seconds = clock.wall_seconds() - run.updated_at
+    if run.state != RunState.WAITING and idle_seconds > bounds.max_age_seconds:
+        return f"untouched for {age(idle_seconds)}, longer than {age(bounds.max_age_seconds)}"
+    if bounds.agents is not None and run.agent not in bounds.agents:
+        return f"its agent {run.agent} is not in the code that was named"
+    return None
+
+
+def _why_not_failed(store: Store, run: Run, bounds: Bounds) -> str:
+    """A failed run goes on only if that was asked for, and if it is still what its caller wants."""
+    newest = store.list_runs(agent=run.agent, arguments=run.arguments, limit=1)
+    if read_park(run).code == UNDONE:
+        return "failed, and its effects were undone"
+    if newest and newest[0].run_id != run.run_id:
+        return f"failed, and the same call was made again since: {newest[0].name}"
+    return "" if bounds.failed else "failed; --failed attempts it anew"
+
+
+def retry_command(run: Run) -> str:
+    """How to attempt anew what failed."""
+    return commands().resume(run).replace("perdure resume", "perdure retry", 1)
