@@ -33,7 +33,8 @@ def handle_invoice(number: int) -> str:
     answer = perdure.ask("Pay this invoice?", options=["approve", "reject"], show=invoice)
     if answer.choice == "reject":
         return f"rejected by {answer.by}"
-    return pay(str(invoice["to"]), int(invoice["cents"]))
+    receipt = pay(str(invoice["to"]), int(invoice["cents"]))
+    return f"invoice {number}: {receipt}"
 
 
 if __name__ == "__main__":

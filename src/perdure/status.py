@@ -121,7 +121,7 @@ class Commands:
         """How to resume; the demo's code is known, any other must be named."""
         if is_demo(run.agent):
             return self("resume", self.named(run))
-        return self("resume", self.named(run), "--app", _likely_app(run.agent))
+        return self("resume", self.named(run), "--app", likely_app(run.agent) or "FILE")
 
     def settle(self, run: Run, effect: OpenEffect, others: list[OpenEffect]) -> str:
         """How to settle this effect, by its name where that is enough."""
@@ -159,8 +159,15 @@ def answer_words(question: Question) -> str:
     return "<text>" if bytes(question.form) == b"null" else "--value <json>"
 
 
-def status_of(store: Store, run: Run, commands: Commands, *, records: list[Record] | None = None) -> Status:
-    """Where this run stands; `records` is its journal, where it is at hand."""
+def status_of(
+    store: Store,
+    run: Run,
+    commands: Commands,
+    *,
+    records: list[Record] | None = None,
+    journal: Journal | None = None,
+) -> Status:
+    """Where this run stands; `records`, and the `journal` made of them, are given where they are at hand."""
     commands = commands.among(store)
     park = read_park(run)
     if run.state in FINISHED:
@@ -172,7 +179,7 @@ def status_of(store: Store, run: Run, commands: Commands, *, records: list[Recor
         known = store.load_journal(run.run_id) if records is None else records
     except PerdureError as error:
         return _damaged(store, run, error, repair)
-    journal = Journal(known, suspects=run.suspects)
+    journal = journal or Journal(known, suspects=run.suspects)
     status = _unfinished(store, run, journal, known[-1], commands)
     return msgspec.structs.replace(status, progress=progress_of(journal))
 
@@ -414,11 +421,11 @@ def _pause(last: Record) -> str:
             return "nobody holds it"
 
 
-def _likely_app(agent: str) -> str:
+def likely_app(agent: str) -> str:
     """The code to name, where a file here has the name that the agent's module must have; looked for, never opened."""
     parts = agent.split(".")
     if all(part.isidentifier() for part in parts):
         for length in range(len(parts) - 1, 0, -1):
             if Path(*parts[:length]).with_suffix(".py").is_file():
                 return f"{parts[0]}.py" if length == 1 else ".".join(parts[:length])
-    return "FILE"
+    return ""

@@ -1,4 +1,4 @@
-"""approval.py: killed while it waits for a person and again after the answer, the invoice is paid once."""
+"""approval.py: killed while it waits for a person, after the answer and after the payment, it pays once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from tests.examples.stage import Stage
 
 PAID = ["128000 to Owl Supplies Ltd"]
+RESULT = "invoice 17: paid 1280.00 to Owl Supplies Ltd"
 
 
 def _kill_while_it_waits(stage: Stage) -> None:
@@ -20,24 +21,25 @@ def _asked(stage: Stage) -> int:
 
 
 @pytest.mark.parametrize("command", [["answer", "invoice-17", "approve"], ["approve", "invoice-17"]])
-def test_killed_while_it_waits_and_after_the_answer_it_pays_once(stage: Stage, command: list[str]) -> None:
+def test_killed_while_it_waits_and_after_the_answer_and_after_the_payment_it_pays_once(
+    stage: Stage, command: list[str]
+) -> None:
     _kill_while_it_waits(stage)
-    process, gate = stage.start_until("handle_invoice", "return pay(")
+    process, gate = stage.start_until("handle_invoice", "receipt = pay(")
     answered = stage.perdure(*command)
     assert answered.code == 0, answered
     stage.kill_at(process, gate)
     assert stage.lines("payments.txt") == []
-
-    ended = stage.run()
-    assert (ended.code, ended.out.splitlines()[-1]) == (0, "paid 1280.00 to Owl Supplies Ltd"), ended
+    stage.kill_in("handle_invoice", "return f")
     assert stage.lines("payments.txt") == PAID
+
+    for _ in range(2):
+        ended = stage.run()
+        assert (ended.code, ended.out.splitlines()[-1]) == (0, RESULT), ended
+        assert stage.lines("payments.txt") == PAID
     assert stage.returned("read_invoice", "pay") == ["read_invoice", "pay"]
     assert _asked(stage) == 1
-    assert stage.kills == 2
-
-    once_more = stage.run()
-    assert (once_more.code, once_more.out.splitlines()[-1]) == (0, "paid 1280.00 to Owl Supplies Ltd"), once_more
-    assert stage.lines("payments.txt") == PAID
+    assert stage.kills == 3
 
 
 def test_an_answer_given_while_nothing_runs_is_taken_at_the_next_start(stage: Stage) -> None:

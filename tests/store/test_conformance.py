@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from perdure.errors import (
 from perdure.records import Delivery, Ended, Kind, Repaired, RunState, WaitReason, read_body
 from perdure.store import blobs
 from perdure.store.lease import Park, Presence, claim, read_park, write_park
-from perdure.store.protocol import Finding
+from perdure.store.protocol import Finding, Which
 from tests.store.journals import (
     PARDON,
     QUIET_SECONDS,
@@ -42,6 +43,8 @@ from tests.store.journals import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from perdure.records import Run
     from perdure.store.protocol import Store
     from tests.store.conftest import ManualClock
@@ -124,7 +127,13 @@ class TestClaim:
         manual_clock.advance(QUIET_SECONDS)
         with pytest.raises(RunHeld) as refused:
             claimed(other)
-        for part in (run.name, store.join().worker_id, f"pid {os.getpid()}", clock.host_name(), f"{QUIET_SECONDS:.0f} s ago"):
+        for part in (
+            run.name,
+            store.join().worker_id,
+            f"pid {os.getpid()}",
+            clock.host_name(),
+            f"{QUIET_SECONDS:.0f} s ago",
+        ):
             assert part in refused.value.message
         assert store.read_run("run-1") == run
         assert store.holds("run-1", run.epoch)
@@ -372,6 +381,75 @@ class TestRead:
         assert [run.run_id for run in store.list_runs(agent="a", arguments=b"x")] == ["run-1"]
         assert [run.run_id for run in store.list_runs(name="one")] == ["run-3", "run-1"]
         assert store.list_runs(agent="c", arguments=b"x") == []
+
+
+def ids(runs: Iterable[Run]) -> list[str]:
+    return [run.run_id for run in runs]
+
+
+class TestFind:
+    @pytest.fixture(autouse=True)
+    def runs(self, store: Store) -> None:
+        """Five runs, from the oldest to the newest: queued, running, in doubt, failed, completed."""
+        created(store, "run-1", at=10.0, agent="shop.outreach", name="calm-elk")
+        held_run(store, "run-2", at=20.0, agent="outreach", name="calm-fox", tags='{"team":"sales","tier":"1"}')
+        waiting = held_run(store, "run-3", at=30.0, agent="shop.refund", name="run-of-elks")
+        land(store, intent(waiting, state=RunState.WAITING, reason=WaitReason.IN_DOUBT))
+        land(store, ending(held_run(store, "run-4", at=40.0, name="calm-elk", tags='{"team":"ops"}'), RunState.FAILED))
+        land(store, ending(held_run(store, "fifth", at=40.0, agent="shop.great_outreach")))
+
+    @pytest.mark.parametrize(
+        ("which", "expected"),
+        [
+            (Which(), ["fifth", "run-4", "run-3", "run-2", "run-1"]),
+            (Which(states=("queued", "failed")), ["run-4", "run-1"]),
+            (Which(reasons=("in_doubt", "human")), ["run-3"]),
+            (Which(unfinished=True), ["run-4", "run-3", "run-2", "run-1"]),
+            (Which(unfinished=True, states=("completed",)), []),
+            (Which(agent="shop.outreach"), ["run-1"]),
+            (Which(agent="outreach"), ["run-2", "run-1"]),
+            (Which(agent="each"), []),
+            (Which(agent="shop"), []),
+            (Which(beginning="calm-"), ["run-4", "run-2", "run-1"]),
+            (Which(beginning="run-"), ["run-4", "run-3", "run-2", "run-1"]),
+            (Which(beginning="run-3"), ["run-3"]),
+            (Which(beginning="alm"), []),
+            (Which(beginning="calm%"), []),
+            (Which(beginning="CALM"), []),
+            (Which(since_at=30.0), ["fifth", "run-4", "run-3"]),
+            (Which(until_at=30.0), ["run-2", "run-1"]),
+            (Which(since_at=20.0, until_at=40.0), ["run-3", "run-2"]),
+            (Which(tags={"team": "sales"}), ["run-2"]),
+            (Which(tags={"team": "sales", "tier": "1"}), ["run-2"]),
+            (Which(tags={"team": "sales", "tier": "2"}), []),
+            (Which(tags={"sales": "team"}), []),
+            (Which(agent="outreach", states=("running",), tags={"tier": "1"}), ["run-2"]),
+        ],
+    )
+    def test_finds_and_counts_the_runs_that_are_meant_newest_first(
+        self, other: Store, which: Which, expected: list[str]
+    ) -> None:
+        assert ids(other.find_runs(which)) == expected
+        assert other.count_runs(which) == len(expected)
+
+    def test_skip_and_limit_page_through_them_without_gap_or_repetition(self, store: Store) -> None:
+        pages = [store.find_runs(Which(), limit=2, skip=skip) for skip in (0, 2, 4, 6)]
+        assert [ids(page) for page in pages] == [["fifth", "run-4"], ["run-3", "run-2"], ["run-1"], []]
+
+    @pytest.mark.parametrize("text", ["'", '"', "\\", "%", "calm-elk' OR '1'='1", "\U0010ffff", "ünï"])
+    def test_what_is_asked_for_is_a_value_and_never_a_part_of_the_question(self, store: Store, text: str) -> None:
+        for which in (Which(agent=text), Which(beginning=text), Which(states=(text,)), Which(tags={text: text})):
+            assert store.find_runs(which) == []
+            assert store.count_runs(which) == 0
+        created(store, f"{text}-run", name=f"{text}-name", agent=f"a.{text}", tags=json.dumps({text: text}))
+        for which in (Which(agent=text), Which(beginning=text), Which(tags={text: text})):
+            assert ids(store.find_runs(which)) == [f"{text}-run"]
+
+    def test_a_damaged_row_among_them_is_refused(self, store: Store, place: Place) -> None:
+        place.damage_run("run-2", steps=40)
+        with pytest.raises(CheckpointCorrupt, match="calm-fox"):
+            store.find_runs(Which())
+        assert ids(store.find_runs(Which(states=("queued",)))) == ["run-1"]
 
 
 class TestJournal:

@@ -20,7 +20,7 @@ from perdure.errors import (
 )
 from perdure.store import open_store
 from perdure.store.memory import MemoryStore
-from perdure.store.protocol import Finding
+from perdure.store.protocol import Finding, Which
 from perdure.store.sql import load_schema
 from perdure.store.sqlite import SqliteStore, connect
 from perdure.store.sqlite.presence import exclusive
@@ -188,6 +188,16 @@ class TestSchema:
         assert store.read_run("run-1") == run
         store.close()
         assert "schedules" in [row[1] for row in self.dump(path)[:-1]]
+
+    def test_older_store_is_migrated_by_whoever_looks_first(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(connect, "load_schema", lambda package: load_schema(package)[:1])
+            SqliteStore(path).close()
+        looking = SqliteStore(path, create=False)
+        assert looking.count_runs(Which()) == 0
+        assert looking.find_runs(Which()) == []
+        looking.close()
+        assert self.dump(path)[-1][0] == len(load_schema("perdure.store.sqlite"))
 
     def test_migration_that_fails_half_way_changes_nothing(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         SqliteStore(path).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -16,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from perdure import clock
 from perdure.errors import PerdureError, Signal
-from perdure.records import Append, Run, RunState
+from perdure.records import NO_DIGEST, Append, Run, RunState, extended, mail_digest
 from perdure.store.memory import Shelf
-from perdure.store.protocol import Finding, Terms
+from perdure.store.protocol import Finding, Old, Prunable, Terms, Which, Whole
 from perdure.store.sqlite.transaction import Pen
 from tests.store.journals import ending, intent, large_step, letter, new_run, step
 from tests.store.places import MemoryPlace, SqlitePlace
@@ -35,6 +36,18 @@ CONTENT = b"a page of text " * 3000
 
 workers = st.integers(0, WORKERS - 1)
 run_ids = st.sampled_from(RUN_IDS)
+instants = st.sampled_from([0.0, 900_000.0, 1_000_000.0, 1_000_001.0, 1_100_000.0])
+wanted = st.builds(
+    Which,
+    states=st.sampled_from([(), ("queued",), ("running", "failed"), ("completed", "cancelled")]),
+    reasons=st.sampled_from([(), ("parked",)]),
+    unfinished=st.booleans(),
+    agent=st.sampled_from(["", "outreach", "shop:outreach", "reach"]),
+    beginning=st.sampled_from(["", "run", "run-2", "name-of-run-1", "r_n"]),
+    since_at=instants,
+    until_at=instants,
+    tags=st.sampled_from([{}, {"run": "run-1"}, {"run": "run-2", "tier": "1"}]),
+)
 
 
 class Side:
@@ -93,7 +106,7 @@ class SqliteIsLikeMemory(RuleBasedStateMachine):
 
     @rule(worker=workers, run_id=run_ids)
     def create(self, worker: int, run_id: str) -> None:
-        run, first = new_run(run_id, at=self.wall)
+        run, first = new_run(run_id, at=self.wall, tags=json.dumps({"run": run_id, "tier": "1"}))
         self.both(worker, lambda store: store.create_run(run, first))
 
     @rule(worker=workers, run_id=run_ids, deliveries=st.integers(1, 3), pardon=st.booleans())
@@ -209,6 +222,29 @@ class SqliteIsLikeMemory(RuleBasedStateMachine):
             self.both(worker, lambda store: store.list_runs(agent=run.agent, arguments=run.arguments))
             self.both(worker, lambda store: store.read_worker(run.holder))
 
+    @rule(worker=workers, which=wanted, limit=st.integers(0, 4), skip=st.integers(0, 4))
+    def find(self, worker: int, which: Which, limit: int, skip: int) -> None:
+        self.both(worker, lambda store: store.find_runs(which, limit=limit, skip=skip))
+        self.both(worker, lambda store: store.count_runs(which))
+
+    @rule(worker=workers, since=st.sampled_from([-1.0, 1.0, STALL_SECONDS, 200_000.0]), failed=st.booleans())
+    def prune(self, worker: int, since: float, failed: bool) -> None:
+        old = Old(self.wall + since, failed=failed)
+        would = self.both(worker, lambda store: store.find_prunable(old))
+        removed = self.both(worker, lambda store: pruned(store, old))
+        if isinstance(would, Prunable):
+            assert removed == [len(would.runs), would.records, would.mail, would.blobs, would.size]
+        self.both(worker, lambda store: sorted(map(named, store.check())))
+
+    @rule(worker=workers, run_id=run_ids, copy_id=st.sampled_from(["copy-1", "copy-2"]))
+    def carry(self, worker: int, run_id: str, copy_id: str) -> None:
+        """Take a run in from another store that has it under another id."""
+        whole = self.both(worker, lambda store: store.load_whole(run_id))
+        if isinstance(whole, Whole):
+            same = renamed(whole, copy_id)
+            self.both(worker, lambda store: store.import_run(same))
+            self.both(worker, lambda store: store.load_whole(copy_id))
+
     @invariant()
     def everything_kept_is_the_same(self) -> None:
         if hasattr(self, "folder"):
@@ -216,6 +252,22 @@ class SqliteIsLikeMemory(RuleBasedStateMachine):
             self.both(0, lambda store: store.losses())
             self.both(0, lambda store: [attempted(store.load_journal, run_id) for run_id in RUN_IDS])
             self.both(0, lambda store: [attempted(store.read_mail, run_id) for run_id in RUN_IDS])
+            self.both(0, lambda store: store.find_runs(Which()))
+
+
+def pruned(store: Store, old: Old) -> list[int]:
+    """How much of each was removed, in however many transactions."""
+    parts = [msgspec.structs.astuple(part) for part in store.prune(old)]
+    return [sum(numbers) for numbers in zip(*parts, strict=True)] or [0] * 5
+
+
+def renamed(whole: Whole, run_id: str) -> Whole:
+    """The same run under another id, chained anew."""
+    bare = msgspec.structs.replace(whole.run, run_id=run_id, length=0, head=NO_DIGEST)
+    records = tuple(msgspec.structs.replace(record) for record in whole.records)
+    run, chained = extended(bare, at=whole.run.updated_at, records=records)
+    mail = [msgspec.structs.replace(one, run_id=run_id) for one in whole.mail]
+    return Whole(run, chained, tuple(msgspec.structs.replace(one, digest=mail_digest(one)) for one in mail))
 
 
 def without_sync(pen: Pen, _: bool) -> None:

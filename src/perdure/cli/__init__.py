@@ -6,7 +6,7 @@ do, and its family is the exit code: 2 usage, 3 waiting for a person, 4 in doubt
 
 from __future__ import annotations
 
-import difflib
+import contextlib
 import importlib
 import os
 import sys
@@ -16,12 +16,11 @@ from typing import Final
 import click
 
 from perdure.cli.contract import refused
-from perdure.cli.misuse import explained
+from perdure.cli.misuse import explained, unknown_command
 from perdure.cli.mode import is_coloured, mode
 from perdure.cli.options import store_option
 from perdure.cli.screen import fail, print_json, silence
-from perdure.errors import InternalError, PerdureError, Signal, UsageError
-from perdure.telemetry.text import legible
+from perdure.errors import InternalError, PerdureError, Signal
 from perdure.version import VERSION
 
 COMMANDS: Final = {
@@ -50,11 +49,14 @@ COMMANDS: Final = {
     "export": "export",
     "import": "import_",
     "gc": "gc",
+    "completion": "complete",
 }
 """Each command, and the module that has it under its own name."""
 
 INTERRUPTED_EXIT_CODE: Final = 130
 BROKEN_PIPE_EXIT_CODE: Final = 141
+COMPLETING: Final = "_PERDURE_COMPLETE"
+"""The variable by which a shell asks for completions instead of running a command."""
 
 
 class Commands(click.Group):
@@ -68,13 +70,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            near = difflib.get_close_matches(args[0], COMMANDS, n=2, cutoff=0.5)
-            meant = f"did you mean {' or '.join(f'perdure {name}' for name in near)}? " if near else ""
-            raise UsageError(
-                f"There is no command {legible(args[0], 60)!r}.",
-                safe="nothing was changed.",
-                hint=f"{meant}perdure --help lists them",
-            )
+            raise unknown_command(args[0], COMMANDS, args)
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -95,13 +91,15 @@ def perdure() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit code says how it ended."""
     _print_everything()
+    if COMPLETING in os.environ:
+        return _complete(arguments)
     try:
         code = perdure.main(
             arguments, prog_name="perdure", standalone_mode=False, color=None if is_coloured() else False
         )
         sys.stdout.flush()
     except click.ClickException as error:
-        return _refuse(explained(error))
+        return _refuse(explained(error, arguments))
     except (click.Abort, KeyboardInterrupt):
         fail("interrupted; what was recorded is kept (perdure ps)")
         return INTERRUPTED_EXIT_CODE
@@ -116,6 +114,13 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last place: a fault of ours is named, not dumped
         return _refuse(_fault(error))
     return code if isinstance(code, int) else 0
+
+
+def _complete(arguments: list[str] | None) -> int:
+    """Offer what can be typed; a shell that asks in the middle of a word is never answered with an error."""
+    with contextlib.suppress(Exception, SystemExit, KeyboardInterrupt):
+        perdure.main(arguments, prog_name="perdure")
+    return 0
 
 
 def _refuse(error: PerdureError) -> int:

@@ -19,6 +19,7 @@ from perdure.cli.screen import bad, bold, dim, good, print_json, spread
 from perdure.demo import SCENARIOS, STEPS, effect, fleet, stage
 from perdure.errors import InternalError, UsageError
 from perdure.settings import current_settings
+from perdure.store import open_store
 from perdure.telemetry.text import counted, legible
 
 _KILLED: Final = "(SIGKILL, that was us)"
@@ -92,15 +93,15 @@ def _approval(playing: Playing) -> Played:
 
 def _effect(playing: Playing) -> Played:
     """The same payment twice: one whose outcome can be checked, one of which only a person can know."""
-    names = []
+    names: list[str] = []
     for kind, words in (("checked", "a payment that can be checked"), ("blind", "one that cannot be checked")):
         process = _play(playing, "effect", "after", kind, words=words, is_first=not names)
         line(f"  {bad('killed')} {_KILLED}: paid, and nobody recorded it.")
         names += process.names
         _show_command("resume", process.names[0])
     paid = stage.written(effect.PAYMENTS)[-1]["payment"]
-    line(f"Paid twice, by two runs: nothing is paid again. {_shown_folder()}/{effect.PAYMENTS}")
-    line(f"has {paid}, so the second happened too. Say so:")
+    line(f"The first found out by its check. The second waits for you: {paid} is in")
+    line(f"{_shown_folder()}/{effect.PAYMENTS}, so it happened. Say so, and it goes on:")
     settle, resume = command("settle", names[1], "--happened", f'"{paid}"'), command("resume", names[1])
     _say_next((settle, ""), (resume, ""))
     return Played("effect", names, 2, [settle, resume])
@@ -208,15 +209,16 @@ def _shown_folder() -> str:
 
 def _file_store() -> str:
     """The store, where it is a file that outlives processes and has a folder."""
-    location = current_settings().store
-    scheme, colon, _ = location.partition(":")
+    settings = current_settings()
+    scheme, colon, _ = settings.store.partition(":")
     if colon and len(scheme) > 1 and scheme != "sqlite":
         raise UsageError(
-            f"The store is {legible(location.partition('@')[2] or location)}: the demo keeps files beside a database file.",
+            f"The store is {scheme}:…, and the demo needs one in a file: it keeps what it did beside it.",
             safe="nothing was started.",
             hint="perdure demo --store ./.perdure/perdure.db",
         )
-    return location
+    open_store(settings.store, seconds=settings.open_seconds).close()
+    return settings.store
 
 
 def _path(location: str) -> str:
@@ -225,13 +227,10 @@ def _path(location: str) -> str:
 
 def _refuse_alive(process: Process) -> None:
     """A child that was not killed has said on standard error what went wrong, unless it simply went on."""
-    code = process.child.returncode
     if process.was_killed:
         return
-    if code > 0:
-        raise SystemExit(code)
     raise InternalError(
-        f"The demo's process ended with {code} instead of being killed.",
+        f"The demo's process ended with {process.child.returncode} instead of being killed.",
         safe="nothing but the demo's own runs was touched.",
         hint=f"{command('ls')}; then {command('demo')} again",
     )

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.mode import mode
 from perdure.cli.options import looking
-from perdure.cli.outcome import INTERRUPTED_EXIT_CODE, Interrupted, Saved, own_output, saved_of
+from perdure.cli.outcome import INTERRUPTED_EXIT_CODE, Interrupted, Moved, Saved, own_output, saved_of
 from perdure.cli.screen import bad, bold, dim, doubtful, good, print_json, say, tell
 from perdure.cli.status import status_of
 from perdure.engine import agent as engine
@@ -55,14 +55,14 @@ class Ended(Struct, frozen=True):
     exit_code: Annotated[int, Meta(description="what perdure resume of this run alone would have ended with")]
 
 
-class Fleet(Struct, frozen=True):
-    """What `perdure resume --all` did, or with --dry-run would do."""
+class Resumed(Moved, frozen=True):
+    """What `perdure resume` did: of one run, or with --all of many."""
 
-    resumed: Annotated[list[Ended], Meta(description="the runs that were resumed, in the order in which they ended")]
-    would_resume: Annotated[list[Left], Meta(description="with --dry-run, the runs that would be resumed, and why")]
-    left: Annotated[list[Left], Meta(description="the runs that were not, and why")]
-    saved: Annotated[Saved, Meta(description="what was not repeated, of all together")]
-    exit_code: Annotated[int, Meta(description="the exit code: of the worst outcome")]
+    resumed: Annotated[
+        tuple[Ended, ...], Meta(description="with --all, the runs that were resumed, as they ended")
+    ] = ()
+    would_resume: Annotated[tuple[Left, ...], Meta(description="with --dry-run, the runs that would be, and why")] = ()
+    left: Annotated[tuple[Left, ...], Meta(description="with --all, the runs that were not, and why")] = ()
 
 
 class Outcome(Struct, frozen=True):
@@ -78,7 +78,8 @@ def show_choices(choices: list[Choice]) -> None:
     """What a resume would do, without doing it."""
     going, left = _parted(choices)
     if mode.as_json:
-        print_json(Fleet([], [_left(each) for each in going], [_left(each) for each in left], Saved(), 0))
+        would = tuple(map(_left, going))
+        print_json(Resumed(None, None, Saved(), would_resume=would, left=tuple(map(_left, left))))
         return
     for choice in going:
         say(f"  {good('▸')} {choice.run.name:<{_NAME_COLUMNS}} {_agent(choice.run)}  {choice.why}")
@@ -98,7 +99,8 @@ def resume_all(choices: list[Choice], agents: Agents, *, at_once: int) -> int:
     code = _worst(ended)
     saved = sum((each.saved for each in ended), Saved())
     if mode.as_json:
-        print_json(Fleet([_ended(each) for each in ended], [], [_left(each) for each in left], saved, code))
+        resumed, others = tuple(map(_ended, ended)), tuple(map(_left, left))
+        print_json(Resumed(None, None, saved, code, resumed=resumed, left=others))
     else:
         _show_summary(ended, left, saved)
     return code

@@ -48,7 +48,7 @@ class Kin:
             return
         self._expanded += 1
         for leaf in self._tree(run):
-            yield from leaf_lines(Leaf(leaf.depth + depth, leaf.what), began=run.created_at, is_own=False)
+            yield from leaf_lines(Leaf(leaf.depth + depth, leaf.what), run=run, is_own=False)
 
     def _tree(self, run: Run) -> Iterator[Leaf]:
         try:

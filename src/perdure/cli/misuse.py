@@ -2,22 +2,77 @@
 
 from __future__ import annotations
 
+import difflib
+import sys
+from typing import TYPE_CHECKING, Final
+
 import click
 
+from perdure.cli.mode import mode
 from perdure.errors import UsageError
+from perdure.telemetry.text import legible
 
-_SAFE = "nothing was changed."
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SAFE: Final = "nothing was changed."
+_WORD_CHARACTERS: Final = 60
 
 
-def explained(error: click.ClickException) -> UsageError:
-    """What was typed wrongly, and how to find out what can be typed."""
-    context = getattr(error, "ctx", None)
+def explained(error: click.ClickException, arguments: list[str] | None) -> UsageError:
+    """What was typed wrongly, and how to find out what can be typed; programs that ask for JSON get that as JSON."""
+    _heed_json(arguments)
+    context: click.Context | None = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "perdure"
-    where = f"{path} --help"
-    if isinstance(error, click.NoSuchOption):
-        near = [f"did you mean {' or '.join(error.possibilities)}? "] if error.possibilities else [""]
-        return UsageError(f"{path} has no option {error.option_name}.", safe=_SAFE, hint=f"{near[0]}{where} lists them")
-    if isinstance(error, click.MissingParameter) and error.param is not None:
-        metavar = error.param.metavar or (error.param.name or "argument").upper()
-        return UsageError(f"{path} needs {metavar}.", safe=_SAFE, hint=where)
-    return UsageError(error.format_message(), safe=_SAFE, hint=where)
+    verb, where = path.removeprefix("perdure "), f"{path} --help"
+    match error:
+        case click.NoSuchOption(option_name=name, possibilities=possible):
+            near = difflib.get_close_matches(name, possible or (), n=1, cutoff=0.5)
+            return _wrong(f"{verb} has no option {legible(name, _WORD_CHARACTERS)}.", near, f"{where} lists them")
+        case click.MissingParameter(param=click.Parameter() as parameter) if context is not None:
+            return _wrong(f"{verb} needs {_metavar(parameter)}.", (), f"{_usage(context)}; {where} explains it")
+        case click.BadParameter(param=click.Parameter(type=click.Choice(choices=choices)) as parameter):
+            known = [str(choice) for choice in choices]
+            word = _given(arguments, known)
+            listed = f"{', '.join(known[:-1])} or {known[-1]}"
+            message = f"{verb}: {_metavar(parameter)} is {listed}{f', not {word!r}' if word else ''}."
+            return _wrong(message, difflib.get_close_matches(word, known, n=1, cutoff=0.5), where)
+        case _:
+            return _wrong(f"{verb}: {legible(error.format_message()).rstrip('.')}.", (), where)
+
+
+def unknown_command(word: str, known: Iterable[str], arguments: list[str] | None = None) -> UsageError:
+    """A command that there is not, and those it may have been meant for."""
+    _heed_json(arguments)
+    near = [f"perdure {name}" for name in difflib.get_close_matches(word, list(known), n=2, cutoff=0.5)]
+    return _wrong(f"There is no command {legible(word, _WORD_CHARACTERS)!r}.", near, "perdure --help lists them")
+
+
+def _wrong(message: str, near: Iterable[str], hint: str) -> UsageError:
+    meant = " or ".join(near)
+    return UsageError(message, safe=_SAFE, hint=f"did you mean {meant}? {hint}" if meant else hint)
+
+
+def _heed_json(arguments: list[str] | None) -> None:
+    """What is wrong with a command line may be found before its `--json` is come to."""
+    words = sys.argv[1:] if arguments is None else arguments
+    mode.as_json = mode.as_json or "--json" in words
+
+
+def _metavar(parameter: click.Parameter) -> str:
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len)
+    return parameter.metavar or (parameter.name or "argument").upper()
+
+
+def _usage(context: click.Context) -> str:
+    """How the command is typed, without its options."""
+    pieces = [piece for piece in context.command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
+    return " ".join([context.command_path, *pieces])
+
+
+def _given(arguments: list[str] | None, known: list[str]) -> str:
+    """The word that was meant to be one of these: the one most like one of them."""
+    words = [word for word in (sys.argv[1:] if arguments is None else arguments)[1:] if not word.startswith("-")]
+    likely = [word for word in words if difflib.get_close_matches(word, known, n=1, cutoff=0.5)]
+    return legible((likely or words or [""])[0], _WORD_CHARACTERS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from perdure import demo, events
 from perdure.cli.mode import mode
 from perdure.cli.options import looking
-from perdure.cli.outcome import Interrupted, Saved, failed, moved_object, own_output, sealed_result, show_result
+from perdure.cli.outcome import Interrupted, Moved, Saved, failed, moved_object, own_output, sealed_result, show_result
 from perdure.cli.progress import Progress, kind_only
 from perdure.cli.screen import good, print_json, tell
 from perdure.cli.status import status_of
@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from perdure.records import Run
 
 
-def move(work: Callable[[], Any], progress: Progress, *, again: str, saved: Saved | None = None) -> None:
+def move(
+    work: Callable[[], Any],
+    progress: Progress,
+    *,
+    again: str,
+    saved: Saved | None = None,
+    shape: type[Moved] = Moved,
+) -> None:
     """Do what executes the run that `progress` watches, and show how it ends; `again` is how to go on if it stops."""
     unsubscribe = events.subscribe(progress)
     try:
@@ -38,7 +45,7 @@ def move(work: Callable[[], Any], progress: Progress, *, again: str, saved: Save
     finally:
         unsubscribe()
         progress.close()
-    _show(progress, sealed_result(value), saved or _saved(progress))
+    _show(progress, sealed_result(value), saved or _saved(progress), shape)
 
 
 def describing(agent: str) -> Callable[[str, str], tuple[str, str]]:
@@ -56,10 +63,10 @@ def interrupted(run: Run | None, *, again: str) -> Interrupted:
     return Interrupted(f"Run {run.name} was stopped ({legible(status.words)}).", safe=safe, hint=again)
 
 
-def _show(progress: Progress, sealed: bytes, saved: Saved) -> None:
+def _show(progress: Progress, sealed: bytes, saved: Saved, shape: type[Moved]) -> None:
     run = _known(progress)
     if mode.as_json and run is not None:
-        print_json(moved_object(run, sealed, saved))
+        print_json(moved_object(run, sealed, saved, shape=shape))
         return
     if run is not None:
         tell(f"  {good('completed')}  {counted(run.steps, 'step')}{_delivery(run)}")

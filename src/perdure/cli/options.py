@@ -23,6 +23,8 @@ from perdure.telemetry.text import legible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from click.shell_completion import CompletionItem
+
     from perdure.store.protocol import Store
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -46,7 +48,7 @@ def store_option(command: F) -> F:
 
 def run_argument(*, required: bool) -> Callable[[F], F]:
     """RUN: a name, an id, the beginning of one of them, or - for the newest."""
-    return click.argument("run", metavar="RUN", required=required)
+    return click.argument("run", metavar="RUN", required=required, shell_complete=_complete_run)
 
 
 def json_option(shape: type[Struct]) -> Callable[[F], F]:
@@ -148,6 +150,14 @@ def making() -> Iterator[Store]:
     refuse_memory(settings.store)
     with contextlib.closing(open_store(settings.store, seconds=settings.open_seconds)) as store:
         yield store
+
+
+def _complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The runs that a shell offers where RUN is typed."""
+    del parameter
+    from perdure.cli.complete import run_names  # which no other command needs
+
+    return run_names(context, incomplete)
 
 
 def _answer_programs(context: click.Context, parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's

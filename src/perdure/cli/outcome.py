@@ -93,11 +93,11 @@ def show_result(sealed: bytes) -> None:
         say(legible(text) if sys.stdout.isatty() else text)
 
 
-def moved_object(run: Run, sealed: bytes, saved: Saved) -> Moved:
+def moved_object(run: Run, sealed: bytes, saved: Saved, *, shape: type[Moved] = Moved) -> Moved:
     """The same for programs."""
     with looking() as store:
         now = store.read_run(run.run_id) or run
-        return Moved(run_object(now, status_of(store, now)), Raw(sealed), saved)
+        return shape(run_object(now, status_of(store, now)), Raw(sealed), saved)
 
 
 def sealed_result(value: object) -> bytes:

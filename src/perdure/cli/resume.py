@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from perdure import demo
-from perdure.cli.app import load_agent, load_agents
+from perdure import clock, demo
+from perdure.cli.app import load_agents
 from perdure.cli.choice import Bounds, choose
-from perdure.cli.fleet import Fleet, resume_all, show_choices
+from perdure.cli.fleet import Resumed, resume_all, show_choices
 from perdure.cli.mode import mode
-from perdure.cli.options import json_option, looking, run_argument, store_option, writing
-from perdure.cli.outcome import Moved, Saved, moved_object, show_result
-from perdure.cli.runs import find_run, unfinished
-from perdure.cli.screen import bold, dim, print_json, say, tell
+from perdure.cli.options import command, json_option, looking, run_argument, store_option, writing
+from perdure.cli.outcome import Saved, moved_object, show_result
+from perdure.cli.runs import current_run, unfinished
+from perdure.cli.screen import bold, dim, joined, print_json, say, tell
 from perdure.cli.status import resume_command, status_of
-from perdure.cli.stopped import Stopped, agent_of, go_on, show_stopped, stopped_at
+from perdure.cli.stopped import Stopped, agent_of, go_on, stopped_run
 from perdure.engine.control import who
 from perdure.engine.recovery import acceptance
 from perdure.errors import UsageError
 from perdure.policy import RESUMABLE_SECONDS, seconds_of
-from perdure.records import FINISHED, Ended, Run, RunState, read_body
+from perdure.records import FINISHED, Ended, RunState, read_body
 from perdure.settings import current_settings
-from perdure.telemetry.text import counted
+from perdure.telemetry.text import age, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from perdure.store.protocol import Store
 
 AT_ONCE: Final = 8
 """So many runs are resumed at a time, unless another number is named."""
+
+_MOST_AT_ONCE: Final = 256
+_NO_RESULT: Final = b"null"
 
 
 @click.command()
@@ -39,13 +40,13 @@ AT_ONCE: Final = 8
 @click.option("--app", "apps", metavar="FILE|MODULE", multiple=True, help="The code of the agent; may be repeated.")
 @click.option("--accept", is_flag=True, help="Go on with the files, branches and other resources as they are now.")
 @click.option("--all", "every", is_flag=True, help="Resume every run that can go on now.")
-@click.option("--failed", is_flag=True, help="With --all: also attempt failed runs anew.")
-@click.option("--max-age", metavar="TIME", help="With --all: leave runs alone that nobody touched for longer: 24h.")
+@click.option("--failed", is_flag=True, help="With --all: attempt failed runs anew, too.")
+@click.option("--max-age", metavar="TIME", help="With --all: leave alone what nobody touched for longer; 24h.")
 @click.option(
-    "--at-once", metavar="N", type=click.IntRange(1, 256), default=AT_ONCE, help="With --all: so many at a time: 8."
+    "--at-once", metavar="N", type=click.IntRange(1, _MOST_AT_ONCE), help="With --all: how many at a time; 8."
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be resumed, and why the others would not.")
-@json_option(Moved)
+@json_option(Resumed)
 @store_option
 def resume(
     run: str | None,
@@ -55,21 +56,22 @@ def resume(
     every: bool,
     failed: bool,
     max_age: str | None,
-    at_once: int,
+    at_once: int | None,
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Resume a run; without RUN, the newest that is unfinished.
+    """Resume a run; without RUN, the newest that is unfinished; with --all, every run that can go on now.
 
     Completed steps are not repeated. RUN named is also forgiven: a run that was parked because it kept ending its
     processes is given another chance. The code comes from --app, or, easier, by starting the agent's script again.
     """
     del as_json
     if every:
-        _refuse_beside_all(run, accept=accept)
-        bounds = Bounds(RESUMABLE_SECONDS if max_age is None else seconds_of(max_age, what="--max-age"), failed=failed)
-        return _resume_all(apps, bounds, at_once=at_once, is_dry=dry_run)
-    _refuse_without_all(failed=failed, max_age=max_age)
+        _refuse(run is not None or accept, "--all takes no RUN and no --accept.", "perdure resume RUN --accept")
+        seconds = RESUMABLE_SECONDS if max_age is None else seconds_of(max_age, what="--max-age")
+        return _resume_all(apps, Bounds(seconds, failed=failed), at_once=at_once or AT_ONCE, is_dry=dry_run)
+    is_lost = failed or max_age is not None or at_once is not None
+    _refuse(is_lost, "--failed, --max-age and --at-once belong to --all.", "perdure resume --all --app FILE")
     with looking() as store:
         stopped = _choose(store, run)
     if stopped is not None:
@@ -82,7 +84,8 @@ def _resume(stopped: Stopped, apps: tuple[str, ...], *, accept: bool, is_named: 
         _show_finished(stopped)
         return
     if is_dry:
-        _show_dry(stopped)
+        with looking() as store:
+            show_choices([each for each in choose(store, Bounds(float("inf"), failed=True)) if each.run == stopped.run])
         return
     if accept:
         _accept(stopped)
@@ -90,4 +93,67 @@ def _resume(stopped: Stopped, apps: tuple[str, ...], *, accept: bool, is_named: 
             say(f"  {dim('next:')} start its script again, or {resume_command(stopped.run)}")
             return
     agent = agent_of(stopped, apps)
-    go_on(stopped, agent, pardon=is_named, again=_again(stopped, apps))
+    named = [word for app in apps for word in ("--app", app)]
+    again = command("resume", stopped.run.name, *named)
+    go_on(stopped, agent, pardon=is_named, again=again, shape=Resumed)
+
+
+def _resume_all(apps: tuple[str, ...], bounds: Bounds, *, at_once: int, is_dry: bool) -> int:
+    agents = load_agents(apps)
+    agents.setdefault(demo.NAME, demo.report_customers)
+    known = Bounds(bounds.max_age_seconds, bounds.failed, None if is_dry and not apps else agents)
+    with looking() as store:
+        choices = choose(store, known)
+    if is_dry:
+        show_choices(choices)
+        return 0
+    return resume_all(choices, agents, at_once=at_once)
+
+
+def _choose(store: Store, wanted: str | None) -> Stopped | None:
+    """The run that is meant; where none is unfinished, that is said, and no error."""
+    if wanted is not None:
+        return stopped_run(store, current_run(store, wanted))
+    run, held = unfinished(store, stall_seconds=current_settings().stall_seconds)
+    if run is not None:
+        return stopped_run(store, run)
+    if mode.as_json:
+        print_json(Resumed(None, None, Saved()))
+    else:
+        running = f"; {held.name} is running, {status_of(store, held).cause}" if held else ""
+        say(f"Nothing to resume in {store.location}{running}.")
+    return None
+
+
+def _accept(stopped: Stopped) -> None:
+    """Tell the run that a person has seen how its resources differ; it is committed when this returns."""
+    mail = acceptance(stopped.run, by=who())
+    with writing() as store:
+        store.post(mail)
+    tell(f"{bold(stopped.run.name)}  accepted by {mail.by}: what differs now is taken as it is")
+
+
+def _show_finished(stopped: Stopped) -> None:
+    run = stopped.run
+    ended = read_body(stopped.records[-1])
+    is_whole = isinstance(ended, Ended) and run.state == RunState.COMPLETED
+    with looking() as store:
+        sealed = (
+            _NO_RESULT
+            if not is_whole
+            else store.load_blob(bytes.fromhex(ended.blob))
+            if ended.blob
+            else bytes(ended.value)
+        )
+    if mode.as_json:
+        print_json(moved_object(run, sealed, Saved(), shape=Resumed))
+        return
+    ago = age(clock.wall_seconds() - run.updated_at)
+    where = f"{bold(run.name)}  {run.state} {ago} ago after {counted(run.steps, 'step')}"
+    tell(joined(where, "nothing is left to resume"))
+    show_result(sealed)
+
+
+def _refuse(is_misused: bool, message: str, hint: str) -> None:  # noqa: FBT001 - the condition is what it is about
+    if is_misused:
+        raise UsageError(message, safe="nothing was started.", hint=hint)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 from msgspec import Raw
@@ -40,7 +40,7 @@ class Process:
         self.steps = 0
         """How many steps it completed."""
 
-    def __enter__(self) -> Process:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,6 +81,7 @@ class Watched:
         self._before = ""
         self._row = 0
         self._pending = ""
+        self._number = 0
 
     def show(self, event: events.Event) -> None:
         """Show what happened."""
@@ -90,9 +91,10 @@ class Watched:
             case events.IntentRecorded():
                 self.settle()
                 line(intent_line(event.number, event))
-            case events.WaitOpened(step=step, shown=shown):
+            case events.WaitOpened(shown=shown):
                 self.settle()
-                line(f"  {doubtful('◦')}    {legible(step, 18):<18} asks: {legible(shown)}")
+                asked = legible(shown.removeprefix("waits for an answer: "))
+                line(f"  {doubtful('◦')} {self._number + 1:>2} asks a person      {asked}")
 
     def settle(self) -> None:
         """The row of like steps has ended: show its last."""
@@ -105,6 +107,7 @@ class Watched:
         self._before, self._row = "", 0
 
     def _step(self, event: events.StepCompleted) -> None:
+        self._number = event.number
         shown = step_line(event.number, event, demo.described(event.step, event.kind))
         if event.step != self._before:
             self.settle()

@@ -7,6 +7,7 @@ and we end as it ended: with its exit code, or by the signal that ended it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import resource
 import signal
@@ -34,6 +35,10 @@ _PASSED_ON: Final = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUS
 _FROM_KERNEL: Final = 0x80
 """How Linux marks a signal that a terminal sent: the script, in the same process group, has it already."""
 
+_DIE_WITH_PARENT: Final = 1
+"""Linux: PR_SET_PDEATHSIG."""
+
+_NOT_EXECUTED: Final = 127
 _STANDARD_OUTPUT: Final = 1
 _STANDARD_ERROR: Final = 2
 _CONSIDERED: Final = 200
@@ -74,19 +79,12 @@ def _executed(command: list[str]) -> tuple[int, int]:
 
     Signals are blocked before the script is there, so none is lost, and taken one by one together with its death.
     """
-    numbers = {getattr(signal, name) for name in _PASSED_ON}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*numbers, signal.SIGCHLD})
+    numbers = {getattr(signal, name) for name in _PASSED_ON} | {signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
-        pid = os.posix_spawn(
-            command[0],
-            command,
-            _environment(),
-            file_actions=[(os.POSIX_SPAWN_DUP2, _STANDARD_ERROR, _STANDARD_OUTPUT)] if mode.as_json else [],
-            setsigmask=before,
-            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these for itself, not for others
-        )
+        pid = _spawned(command, _environment(), before)
         while True:
-            number, is_shared = _next_signal({*numbers, signal.SIGCHLD})
+            number, is_shared = _next_signal(numbers)
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 return pid, os.waitstatus_to_exitcode(status)
@@ -94,6 +92,27 @@ def _executed(command: list[str]) -> tuple[int, int]:
                 os.kill(pid, number)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _spawned(command: list[str], environment: dict[str, str], mask: set[Any]) -> int:
+    """The script's pid. It dies with us where the system allows: killed and typed again, it must not run twice."""
+    system, parent = ctypes.CDLL(None, use_errno=True), os.getpid()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        if hasattr(system, "prctl"):
+            system.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        if mode.as_json:
+            os.dup2(_STANDARD_ERROR, _STANDARD_OUTPUT)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these for itself, not for others
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if os.getppid() == parent:
+            os.execve(command[0], command, environment)  # noqa: S606 - what was named, without a shell
+    finally:
+        os._exit(_NOT_EXECUTED)
 
 
 def _environment() -> dict[str, str]:

@@ -21,13 +21,13 @@ from perdure.cli.timeline import Moment, Teller, referred_runs
 from perdure.cli.tree import tree
 from perdure.cli.window import SHOWN, Window, newest_window, step_number, window_from, worth_telling
 from perdure.errors import UsageError
-from perdure.records import FINISHED
+from perdure.records import FINISHED, Kind
+from perdure.replay import Journal
 from perdure.status import open_waits, parent_of, status_of
 from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
     from perdure.records import Record, Run
-    from perdure.replay import Journal
     from perdure.status import Status
     from perdure.store.protocol import Store
 
@@ -115,7 +115,9 @@ def _read(store: Store, run: Run) -> Told:
     """The run and its journal as of one moment, the row never older than the records."""
     records = store.load_journal(run.run_id)
     row = store.read_run(run.run_id) or run
-    return Told(store, row, records, Teller(records), status_of(store, row, commands(), records=records))
+    teller = Teller(records, Journal(records, suspects=row.suspects))
+    status = status_of(store, row, commands(), records=records, journal=teller.journal)
+    return Told(store, row, records, teller, status)
 
 
 def _window(told: Told, start: int | None, *, everything: bool) -> Window:
@@ -162,9 +164,14 @@ def _tell(told: Told, window: Window) -> None:
 def _tell_tree(told: Told, window: Window) -> None:
     kin = Kin(told.store, referred_runs(window.records))
     names = {key: told.journal.entries[key].name for key in told.journal.batches}
-    for leaf in tree(told.teller.tell(window.records, kin.words), names):
-        for line in leaf_lines(leaf, began=told.run.created_at):
-            say(line)
+    digits = len(str(len(told.teller.numbers)))
+    moments = told.teller.tell(window.records, kin.words)
+    # Where the end of the page tells why the run stopped, its last record need not.
+    last = moments[-1] if moments and told.status.cause and moments[-1].record == Kind.ENDED else None
+    for leaf in tree(moments, names):
+        if leaf.what != last:
+            for line in leaf_lines(leaf, run=told.run, digits=digits):
+                say(line)
         if isinstance(leaf.what, Moment) and leaf.what.child:
             for line in kin.lines(leaf.what.child, depth=leaf.depth + 1):
                 say(line)

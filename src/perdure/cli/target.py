@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 from msgspec import Struct
@@ -58,10 +59,12 @@ def agent_target(text: str) -> AgentTarget:
 
 
 def _unusable(text: str, what: str) -> UsageError:
-    shown = legible(text, 100)
-    script = shown if shown.endswith(".py") else "script.py"
+    scripts = [path.name for path in Path.cwd().glob("*.py")]
+    near = difflib.get_close_matches(text, scripts, n=1, cutoff=0.5)
+    meant = f"did you mean {legible(near[0])}? " if near else ""
+    script = legible(near[0]) if near else "script.py"
     return UsageError(
-        f"{shown!r} {what}.",
+        f"{legible(text, 100)!r} {what}.",
         safe="nothing was started.",
-        hint=f"perdure run {script}, or an agent: perdure run {script}:agent name=value, perdure run module:agent",
+        hint=f"{meant}a script: perdure run {script}; an agent: perdure run {script}:agent name=value",
     )

@@ -14,6 +14,8 @@ from perdure.telemetry.text import age, duration, legible
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from perdure.records import Run
+
 _MARKS: Final = {
     Kind.STEP: good("✔"),
     Kind.RECEIPT: good("✔"),
@@ -30,24 +32,27 @@ _ALIGNED: Final = frozenset({Kind.STEP, Kind.INTENT, Kind.RECEIPT})
 _OTHER_COLUMNS: Final = 46
 _CALL_COLUMNS: Final = (20, 60)
 _TEXT_CHARACTERS: Final = 240
-_PLACE_COLUMNS: Final = 12
+_DIGITS: Final = 4
+_OFFSET_COLUMNS: Final = 7
 
 
-def leaf_lines(leaf: Leaf, *, began: float, is_own: bool = True) -> Iterator[str]:
-    """One line of the tree; what is not the run's own is told without numbers, which would be another run's."""
+def leaf_lines(leaf: Leaf, *, run: Run, digits: int = 0, is_own: bool = True) -> Iterator[str]:
+    """One line of the tree; what is not the page's own run is told without numbers, which would be another's."""
     rails = dim("│ " * leaf.depth)
+    digits = max(_DIGITS, digits)
+    nowhere = " " * (digits + _OFFSET_COLUMNS + 1)
     if isinstance(leaf.what, Branch):
-        yield f"{'':{_PLACE_COLUMNS}}  {rails}{dim('╭')} {bold(legible(leaf.what.label, 60))}"
+        yield f"{nowhere}  {rails}{dim('╭')} {bold(legible(leaf.what.label, 60))}"
         return
     moment = leaf.what
+    place = f"{moment.number or '':>{digits}} {offset(moment.at - run.created_at):>{_OFFSET_COLUMNS}}"
+    left = f"{place if is_own else nowhere}  {rails}"
     if moment.number:
-        place = f"{moment.number:>4} {offset(moment.at - began):>7}" if is_own else " " * _PLACE_COLUMNS
-        yield f"{place}  {rails}{_step(moment, leaf.depth)}".rstrip()
+        yield f"{left}{_step(moment, leaf.depth)}".rstrip()
     elif moment.record == Kind.NOTE:
-        place = f"     {offset(moment.at - began):>7}" if is_own else " " * _PLACE_COLUMNS
-        yield f"{place}  {rails}{dim(f'· {legible(moment.text, _TEXT_CHARACTERS)}')}"
+        yield f"{left}{dim(f'· {legible(moment.text, _TEXT_CHARACTERS)}')}"
     elif is_own:
-        yield from _mark(moment)
+        yield from _mark(moment, run)
 
 
 def offset(seconds: float) -> str:
@@ -58,7 +63,8 @@ def offset(seconds: float) -> str:
 def _step(moment: Moment, depth: int) -> str:
     mark = bad("✘") if moment.failed else _MARKS.get(Kind(moment.record), " ")
     if moment.record not in _ALIGNED or moment.failed:
-        return f"{mark} {legible(moment.name)}  {legible(moment.text, _TEXT_CHARACTERS)}"
+        cost = cost_words(dollars=moment.dollars, tokens=moment.tokens)
+        return f"{mark} {legible(moment.name)}  {legible(moment.text, _TEXT_CHARACTERS)}  {cost}"
     least, most = _CALL_COLUMNS
     width = max(least, min(most, columns() - _OTHER_COLUMNS) - 2 * depth)
     if moment.record == Kind.INTENT:
@@ -73,14 +79,15 @@ def _attempt(moment: Moment) -> str:
     return f"attempt {moment.attempt}" if moment.attempt > 1 else ""
 
 
-def _mark(moment: Moment) -> Iterator[str]:
+def _mark(moment: Moment, run: Run) -> Iterator[str]:
     """A crash, a resume, a stop: across the tree."""
     if moment.record == Kind.DELIVERY:
         yield from _delivery(moment)
     elif moment.record != Kind.ENDED:
         yield f"  {legible(moment.text)}"
     elif not moment.text.startswith(RunState.COMPLETED):
-        yield dim(f"  — {legible(moment.text.splitlines()[0], columns() - 6)} —")
+        text = moment.text.splitlines()[0].replace(f"Run {run.name}: ", "", 1)
+        yield dim(f"  — {legible(text, columns() - 6)} —")
 
 
 def _delivery(moment: Moment) -> Iterator[str]:

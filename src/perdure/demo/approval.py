@@ -10,6 +10,7 @@ from perdure.demo import stage
 
 NAME: Final = "perdure.demo.approval"
 REFUNDS: Final = "demo-refunds.jsonl"
+_PAID_CENTS: Final = {"A-17": 4900}
 
 
 @perdure.step
@@ -23,7 +24,7 @@ def read_complaint(order: str) -> str:
 def look_up_order(order: str) -> int:
     """What was paid, in cents."""
     stage.take(stage.STEP_SECONDS)
-    return 4900
+    return _PAID_CENTS[order]
 
 
 @perdure.effect(approve=True, in_flight_seconds=0)

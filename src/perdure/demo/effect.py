@@ -9,13 +9,15 @@ from perdure.demo import stage
 
 NAME: Final = "perdure.demo.effect"
 PAYMENTS: Final = "demo-payments.jsonl"
+INVOICE: Final = "2026-118"
+_DUE_CENTS: Final = {INVOICE: 129_00}
 
 
 @perdure.step
 def read_invoice(invoice: str) -> int:
     """Ask the model how much is due, in cents."""
     stage.ask_model(tokens=380, dollars=0.0009)
-    return 129_00
+    return _DUE_CENTS[invoice]
 
 
 @perdure.effect(in_flight_seconds=0)
@@ -55,7 +57,7 @@ AGENT: Final = pay_invoice
 
 def play(kind: str) -> None:
     """Run the agent until it has paid, and die."""
-    perdure.run(pay_invoice, "2026-118", has_check=kind == "checked", fresh=True)
+    perdure.run(pay_invoice, INVOICE, has_check=kind == "checked", fresh=True)
 
 
 def payment_of(key: str) -> str:

@@ -114,7 +114,8 @@ def _resumed(event: events.RunResumed) -> str:
     saved = not_repeated(
         event.steps, seconds=event.saved_seconds, dollars=event.saved_dollars, tokens=event.saved_tokens
     )
-    return f"resumed {legible(event.run_name)} at step {event.steps + 1}: {saved} ({legible(event.before)})"
+    where = f"resumed {legible(event.run_name)} at step {event.steps + 1}"
+    return f"{where}: {saved} ({legible(event.before)})" if event.steps else f"{where}: {legible(event.before)}"
 
 
 def _passed_over(event: events.RunPassedOver) -> str:

@@ -192,6 +192,11 @@ def check_schema(connection: apsw.Connection, path: Path) -> int:
     return version
 
 
+def is_outdated(connection: apsw.Connection, path: Path) -> bool:
+    """Whether a database that is ours has the schema of an older perdure."""
+    return check_schema(connection, path) < len(load_schema("perdure.store.sqlite"))
+
+
 def rollback(connection: apsw.Connection) -> None:
     """Leave no transaction open; SQLite may have ended it already."""
     with contextlib.suppress(apsw.Error):

@@ -24,11 +24,11 @@ from perdure.store.lease import Presence, claim, held, refuse_other_worker
 from perdure.store.protocol import Compacted, Finding, Old, Outcome, Prunable, Pruned, Terms, Which, Whole
 from perdure.store.sqlite.check import findings, hidden_damage
 from perdure.store.sqlite.connect import (
-    check_schema,
     connect,
     connect_to_read,
     gate,
     inspect,
+    is_outdated,
     migrate,
     plain_errors,
     prepare_folder,
@@ -92,7 +92,8 @@ class SqliteStore:
         self._refuse_missing()
         if not self._writable:
             self._open_reader()
-            check_schema(self._reader, self.path)
+            if is_outdated(self._reader, self.path):  # every verb knows the newest schema alone
+                SqliteStore(self.path, seconds=self._seconds).close()
             return
         refuse_other_file(self.path)
         prepare_folder(self.path)

@@ -1,0 +1,92 @@
+"""A run that stopped: where and why, whose code it needs, and going on with it; shared by `resume` and `retry`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct
+
+from perdure import clock, demo
+from perdure.cli.app import load_agent
+from perdure.cli.mode import may_ask
+from perdure.cli.moving import describing, move
+from perdure.cli.outcome import Moved, saved_of
+from perdure.cli.progress import Progress
+from perdure.cli.screen import bold, joined, tell
+from perdure.cli.status import Status, resume_command, status_of
+from perdure.engine import agent as engine
+from perdure.errors import UsageError
+from perdure.records import Record, Run, RunState
+from perdure.replay import Journal
+from perdure.status import likely_app
+from perdure.telemetry.text import age, counted, legible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perdure.store.protocol import Store
+
+
+class Stopped(Struct, frozen=True):
+    """What is known of a run before it goes on."""
+
+    run: Run
+    status: Status
+    records: list[Record]
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """How long ago it stopped and where, and why."""
+        run, status = self.run, self.status
+        of = f" of {demo.STEPS}" if run.agent == demo.NAME else ""
+        cause = legible(status.cause.splitlines()[0]) if status.cause else status.words
+        if not run.epoch:
+            return f"accepted {age(clock.wall_seconds() - run.created_at)} ago", "not begun yet"
+        verb = "failed" if run.state == RunState.FAILED else "stopped"
+        return f"{verb} {age(clock.wall_seconds() - status.at)} ago at step {run.steps + 1}{of}", cause
+
+
+def stopped_run(store: Store, run: Run) -> Stopped:
+    """What is known of this run."""
+    return Stopped(run, status_of(store, run), store.load_journal(run.run_id))
+
+
+def agent_of(stopped: Stopped, apps: tuple[str, ...]) -> Callable[..., Any]:
+    """The code of the run's agent: from what was named, or from a file here that a person agrees to."""
+    run = stopped.run
+    if run.agent == demo.NAME:
+        return demo.report_customers
+    named = apps or _agreed(stopped)
+    if named:
+        return load_agent(named, run)
+    where, cause = stopped.words
+    saved = f"its {counted(run.steps, 'completed step')} {'is' if run.steps == 1 else 'are'} saved"
+    raise UsageError(
+        f"Run {run.name} ({legible(run.agent)}) {where}: {cause}. Its code is not known here.",
+        safe=f"{saved}; nothing was started.",
+        hint=f"start its script again: it resumes; or {resume_command(run)}",
+    )
+
+
+def go_on(stopped: Stopped, agent: Callable[..., Any], *, pardon: bool, again: str, shape: type[Moved] = Moved) -> None:
+    """Resume the run in this process, to its end."""
+    journal = Journal(stopped.records)
+    saved = saved_of(journal)
+    where, cause = stopped.words
+    tell(joined(f"{bold(stopped.run.name)}  {where}", cause))
+    if saved.steps:
+        tell(f"  {saved.words}")
+    progress = Progress(journal, run_id=stopped.run.run_id, describe=describing(stopped.run.agent))
+    move(lambda: engine.resume(agent, stopped.run, pardon=pardon), progress, again=again, saved=saved, shape=shape)
+
+
+def _agreed(stopped: Stopped) -> tuple[str, ...]:
+    """The file that seems to have the code, if a person says so: a record alone never chooses what is loaded."""
+    app = likely_app(stopped.run.agent)
+    if not app or not may_ask():
+        return ()
+    where, cause = stopped.words
+    tell(joined(f"{bold(stopped.run.name)}  {where}", cause))
+    question = f"Its agent {legible(stopped.run.agent)} seems to be in {legible(app)}. Load it and resume?"
+    return (app,) if click.confirm(question, err=True) else ()
