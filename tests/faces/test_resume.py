@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests.faces.moving import SLOW, name_of, runs_of
+
 
 def killed(place: Any, where: str, pages: str = "3") -> str:
     """A run of work.py that was killed there; its name."""
     assert place.python("work.py", pages, KILL=where).code == -signal.SIGKILL
-    return str(place.name())
+    return str(name_of(place))
 
 
 def test_nothing_to_resume_is_no_error(agent: Any) -> None:
@@ -45,9 +47,10 @@ def test_named_code_resumes_without_repeating_a_step(agent: Any, app: str) -> No
     result = agent.perdure("resume", name, "--app", app)
     assert result.code == 0, result
     assert agent.lines("log.txt") == ["fetch 0", "fetch 1", "fetch 2", "send ada@example.com"]
-    assert "2 steps done, not repeated" in result.out
-    assert re.search(r"✔  3 fetch +step", result.out), result
-    assert 'result: "sent to ada@example.com"' in result.out
+    assert re.search(r"stopped \d+ s ago at step 3: its process died \(pid \d+ on \S+\)", result.err), result
+    assert "  2 steps not repeated, saved 0.0 s\n" in result.err
+    assert re.search(r"✔  3 fetch +step", result.err), result
+    assert result.out == '"sent to ada@example.com"\n'
 
 
 def test_code_is_never_loaded_because_a_record_names_it(agent: Any) -> None:
@@ -66,7 +69,7 @@ def test_script_that_runs_when_loaded_is_refused_before_it_starts_anything(agent
     result = agent.perdure("resume", "--app", "bare.py")
     assert result.code == 2, result
     assert "bare.py starts a run as soon as it is loaded." in result.err
-    assert len(agent.runs()) == 1
+    assert len(runs_of(agent)) == 1
     assert agent.lines("log.txt") == ["fetch 0", "fetch 1"]
 
 
@@ -93,7 +96,7 @@ def test_effect_in_doubt_ends_with_4_and_the_command_that_settles_it(agent: Any)
     name = killed(agent, "send")
     result = agent.perdure("resume", "--app", "work.py")
     assert result.code == 4, result
-    assert "4 send               IN DOUBT: started, never confirmed" in result.out
+    assert "4 send               IN DOUBT: started, never confirmed" in result.err
     assert f"perdure settle {name} send --did-not-happen (or: --happened RESULT_AS_JSON)" in result.err
     assert agent.lines("log.txt").count("send ada@example.com") == 1
 
@@ -127,14 +130,13 @@ def test_agents_own_failure_ends_with_1_shows_its_traceback_and_can_be_resumed(p
     assert 'work.py", line' in trace
     assert trace.rstrip().endswith("ValueError: the sky fell")
     assert "src/perdure" not in trace
-    assert f"perdure resume {place.name()} --app work.py" in ours
-    shown = place.perdure("show").out
-    assert "failed" in shown
-    assert "ValueError: the sky fell" in shown
+    assert f"perdure resume {name_of(place)} --app work.py" in ours
+    run = runs_of(place)[0]
+    assert (run["state"], run["cause"]) == ("failed", "ValueError: the sky fell")
     (place.folder / "mended").touch()
     result = place.perdure("resume", "--app", "work.py")
     assert result.code == 0, result
-    assert "failed" in result.out.splitlines()[0]
+    assert "failed" in result.err.splitlines()[0]
     assert place.lines("log.txt") == ["first"]
 
 
@@ -146,7 +148,7 @@ def test_run_that_keeps_ending_its_workers_is_parked_until_it_is_named(agent: An
     unasked = agent.perdure("resume", "--app", "work.py")
     assert unasked.code == 5, unasked
     assert f"perdure resume {name}" in unasked.err
-    assert agent.runs()[0]["reason"] == "parked"
+    assert runs_of(agent)[0]["reason"] == "parked"
     asked = agent.perdure("resume", name, "--app", "work.py")
     assert asked.code == 0, asked
 
@@ -154,7 +156,7 @@ def test_run_that_keeps_ending_its_workers_is_parked_until_it_is_named(agent: An
 def test_run_held_by_a_live_process_is_not_taken(place: Any) -> None:
     place.write("work.py", SLOW)
     process = place.start("work.py")
-    name = place.name()
+    name = name_of(place)
     named = place.perdure("resume", name, "--app", "work.py")
     assert named.code == 5, named
     assert f"pid {process.pid} on " in named.err
@@ -171,7 +173,7 @@ def test_interrupted_resume_stays_resumable(place: Any) -> None:
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in err
-    run = place.runs()[0]
+    run = runs_of(place)[0]
     assert (run["state"], run["cause"]) == ("queued", "its process was asked to stop")
     (place.folder / "quick").touch()
     assert place.perdure("resume", "--app", "work.py").code == 0
@@ -179,7 +181,7 @@ def test_interrupted_resume_stays_resumable(place: Any) -> None:
 
 def test_reader_that_goes_away_does_not_stop_the_run(agent: Any) -> None:
     killed(agent, "0", "30")
-    command = f"{sys.executable} -P -m perdure resume --app work.py | head -n 1"
+    command = f"{sys.executable} -P -m perdure resume --app work.py 2>&1 | head -n 1"
     done = subprocess.run(  # noqa: S602 - a pipe is what is tested
         command,
         shell=True,
@@ -193,15 +195,15 @@ def test_reader_that_goes_away_does_not_stop_the_run(agent: Any) -> None:
     assert "stopped" in done.stdout
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
-    assert agent.runs()[0]["state"] == "completed"
+    assert runs_of(agent)[0]["state"] == "completed"
 
 
 def test_finished_run_is_answered_from_its_record(agent: Any) -> None:
     agent.python("work.py", "1")
-    result = agent.perdure("resume", agent.name())
+    result = agent.perdure("resume", name_of(agent))
     assert result.code == 0, result
-    assert "nothing is left to resume" in result.out
-    assert 'result: "sent to ada@example.com"' in result.out
+    assert "nothing is left to resume" in result.err
+    assert result.out == '"sent to ada@example.com"\n'
     assert agent.lines("log.txt") == ["fetch 0", "send ada@example.com"]
 
 
@@ -236,25 +238,5 @@ def test_async_agent_resumes_too(place: Any) -> None:
     place.python("work.py", KILL="1")
     result = place.perdure("resume", "--app", "work.py")
     assert result.code == 0, result
-    assert "result: 2" in result.out
+    assert result.out == "2\n"
 
-
-SLOW = """
-    @perdure.step
-    def first() -> int:
-        return 1
-
-    @perdure.step
-    def wait() -> int:
-        print("ready", flush=True)
-        while not os.path.exists("quick"):
-            time.sleep(0.01)
-        return 2
-
-    @perdure.agent
-    def work() -> int:
-        return first() + wait()
-
-    if __name__ == "__main__":
-        perdure.run(work)
-"""

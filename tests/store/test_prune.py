@@ -1,4 +1,4 @@
-"""Removing runs that ended long ago: whole or not at all, never one that is needed, and nothing of it looks like a loss."""
+"""Removing runs that ended long ago: whole or not at all, never one that is needed, and never as a loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,24 @@ import pytest
 from msgspec import Raw
 
 from perdure.errors import CheckpointCorrupt, UnknownRun
-from perdure.records import Ancestor, Ended, Kind, Opened, Record, Run, RunState, Started, WaitReason, extended, write_body
+from perdure.records import (
+    Ancestor,
+    Done,
+    Ended,
+    Kept,
+    Kind,
+    Listed,
+    Listing,
+    Opened,
+    Record,
+    Run,
+    RunState,
+    Started,
+    Tracked,
+    WaitReason,
+    extended,
+    write_body,
+)
 from perdure.store import blobs
 from perdure.store.lease import Park, write_park
 from perdure.store.protocol import Finding, Old, Pruned
@@ -32,7 +49,6 @@ from tests.store.journals import (
     letter,
     step,
 )
-from tests.store.places import SqlitePlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +57,7 @@ if TYPE_CHECKING:
     from perdure.store.protocol import Store
     from tests.store.places import Place
 
-LATE = 10_000.0
+LATE = 4e9
 EVERYTHING = Old(LATE)
 FAILED_TOO = Old(LATE, failed=True)
 CONTENT = b"a page of text " * 3000
@@ -78,7 +94,9 @@ class TestWhatGoes:
         would = other.find_prunable(EVERYTHING)
         assert [run.run_id for run in would.runs] == ["run-1", "run-2"]
         removed = prune(store)
-        assert removed == Pruned(2, would.records, would.mail, would.blobs, would.size) == Pruned(2, 8, 1, 0, removed.size)
+        assert (
+            removed == Pruned(2, would.records, would.mail, would.blobs, would.size) == Pruned(2, 8, 1, 0, removed.size)
+        )
         assert removed.size > 0
         assert kept(other) == set()
         assert other.read_mail("run-1") == []
@@ -202,15 +220,256 @@ class TestBlobs:
         place.damage_record("run-1", 2)
         store.repair_run("run-1")
         ended(store, "run-2")
-        assert prune(store) == Pruned(1, 4, 0, 0, prune(store).size or store_size())
+        removed = prune(store)
+        assert (removed.runs, removed.blobs) == (1, 0)
         assert store.load_blob(blobs.pack(CONTENT)[0]) == CONTENT
 
+    def test_of_directories_and_artifacts_stay_with_their_run(self, store: Store) -> None:
+        """A directory is referred to by the listing of its files, an artifact by the record that keeps it."""
+        file, loose = blobs.pack(b"content of a file"), blobs.pack(b"nobody's")
+        artifact = blobs.pack(b"an artifact")
+        entries = (Listed("a.txt", "file", content=file[0].hex()),)
+        listing = blobs.pack(msgspec.json.encode(Listing(entries)))
+        tracked = Tracked("directory", "/data", 1, listing=listing[0].hex(), kept=True)
+        body = Done(resources=(tracked,), artifacts=(Kept("a", artifact[0].hex(), 11),))
+        stored = (file, artifact, listing, loose)
+        land(store, append(held_run(store), Kind.STEP, body, key=".0", stored=stored))
+        assert prune(store) == Pruned(blobs=1, size=len(loose[1]))
+        for address, _ in (file, artifact, listing):
+            assert store.load_blob(address)
 
-def store_size() -> Any:
-    class Anything:
-        def __eq__(self, other: object) -> bool:
-            return True
 
-        __hash__ = None  # type: ignore[assignment]
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "perdure.db"
 
-    return Anything()
+
+@pytest.fixture
+def sqlite(path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(path)
+    yield store
+    store.close()
+
+
+def findings(store: Store) -> list[Finding]:
+    return [item for item in store.check() if isinstance(item, Finding)]
+
+
+class TestCommitCounter:
+    """Records are counted by their numbers: removing the highest must not look as if they were lost."""
+
+    def test_pruned_records_are_no_loss_to_those_who_open_the_store(self, sqlite: SqliteStore, path: Path) -> None:
+        with Child(path) as child:
+            child.ask("create", "run-1")
+            child.ask("claim", "run-1")
+            child.ask("step", "run-1", "3")
+            for number in range(2, 6):
+                ended(sqlite, f"run-{number}")
+            marked = max(slot.acknowledged for slot in read_mark(path.with_name("perdure.db-mark")) or [] if slot)
+            assert prune(sqlite).records == 16
+            with SqliteStoreAgain(path) as again:
+                assert (again.noticed, again.losses(), findings(again)) == (0, [], [])
+                assert kept(again) == {"run-1"}
+            assert child.ask("step", "run-1", "2") == "7"
+            after = [slot.acknowledged for slot in read_mark(path.with_name("perdure.db-mark")) or [] if slot]
+            assert max(after) == marked + 2
+            child.kill()
+        with SqliteStoreAgain(path) as again:
+            assert (again.noticed, again.losses(), findings(again)) == (0, [], [])
+
+    def test_a_store_that_lost_everything_by_pruning_counts_on(self, sqlite: SqliteStore, path: Path) -> None:
+        for round_number in range(3):
+            ended(sqlite, f"run-{round_number}")
+            assert prune(sqlite).records == 4
+            with SqliteStoreAgain(path) as again:
+                assert (again.losses(), findings(again), kept(again)) == ([], [], set())
+
+    def test_a_copy_from_before_the_pruning_is_noticed_once_more_was_committed(
+        self, sqlite: SqliteStore, path: Path
+    ) -> None:
+        """The counter does not shrink, so that what comes after the pruning is told from what was before it."""
+        ended(sqlite, "run-1")
+        held_run(sqlite, "run-2")
+        sqlite.close()
+        older = path.read_bytes()
+        store = SqliteStore(path)
+        prune(store)
+        created(store, "run-3")
+        store.close()
+        for name in ("perdure.db-wal", "perdure.db-shm"):
+            path.with_name(name).unlink(missing_ok=True)
+        path.write_bytes(older)
+        with SqliteStoreAgain(path) as again:
+            assert [loss.expected - loss.found for loss in again.losses()] == [1]
+
+    def test_numbers_given_anew_lead_nobody_to_another_run(self, sqlite: SqliteStore, path: Path) -> None:
+        with Child(path) as child:
+            child.ask("create", "run-1")
+            child.ask("claim", "run-1")
+            child.ask("step", "run-1")
+            ended(sqlite, "run-2")
+            stale = held_run(sqlite, "run-3")
+            land(sqlite, ending(stale))
+            prune(sqlite)
+            created(sqlite, "run-4")
+            other = SqliteStore(path)
+            assert [type(one).__name__ for one in other.append_all([step(stale)], power=True)] == ["LeaseLost"]
+            other.close()
+            assert child.ask("step", "run-1") == "4"
+        assert sqlite.load_journal("run-4")[0].seq == 0
+        assert findings(sqlite) == []
+
+    def test_mail_after_pruning_wakes_who_waits(self, sqlite: SqliteStore) -> None:
+        waiting = held_run(sqlite, "waits")
+        heard = sqlite.post(letter("waits"))
+        waiting = land(
+            sqlite, append(waiting, Kind.NOTE, Ended("waiting"), state=RunState.WAITING, heard=heard.mail_id)
+        )
+        ended(sqlite, "run-2")
+        for _ in range(3):
+            sqlite.post(letter("run-2"))
+        prune(sqlite)
+        assert sqlite.list_due(now=0.0) == []
+        sqlite.post(letter("waits"))
+        assert [run.run_id for run in sqlite.list_due(now=0.0)] == ["waits"]
+
+
+class SqliteStoreAgain:
+    """The store opened once more, as by the next process."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = SqliteStore(path)
+
+    def __enter__(self) -> SqliteStore:
+        return self.store
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+
+class TestMeanwhile:
+    """Others go on writing between two transactions of a pruning."""
+
+    def test_a_run_that_is_referred_to_meanwhile_stays(self, sqlite: SqliteStore, path: Path) -> None:
+        for number in range(250):
+            ended(sqlite, f"run-{number:03d}")
+        other = SqliteStore(path)
+        removing = sqlite.prune(EVERYTHING)
+        assert next(removing).runs == 100
+        child_of(other, "run-200", "child")
+        assert sum(part.runs for part in removing) == 149
+        assert kept(other) == {"run-200", "child"}
+        assert findings(other) == []
+        other.close()
+
+    def test_a_failed_run_that_is_resumed_meanwhile_stays(self, sqlite: SqliteStore, path: Path) -> None:
+        for number in range(150):
+            ended(sqlite, f"run-{number:03d}", RunState.FAILED, at=100.0 + number)
+        other = SqliteStore(path)
+        removing = sqlite.prune(FAILED_TOO)
+        assert next(removing).runs == 100
+        run = land(other, step(claimed(other, "run-120")))
+        assert sum(part.runs for part in removing) == 49
+        assert kept(other) == {"run-120"}
+        land(other, step(run))
+        assert findings(other) == []
+        other.close()
+
+    def test_a_value_that_is_stored_again_meanwhile_stays(self, sqlite: SqliteStore, path: Path) -> None:
+        land(sqlite, ending(land(sqlite, large_step(held_run(sqlite, "run-1"), CONTENT))))
+        other = SqliteStore(path)
+        removing = sqlite.prune(EVERYTHING)
+        assert next(removing).runs == 1
+        land(other, large_step(held_run(other, "run-2"), CONTENT))
+        assert sum(part.blobs for part in removing) == 0
+        assert other.load_blob(blobs.pack(CONTENT)[0]) == CONTENT
+        assert findings(other) == []
+        other.close()
+
+    def test_it_is_stored_again_under_numbers_that_another_pruning_freed(self, sqlite: SqliteStore, path: Path) -> None:
+        """The record that told old from new is gone: everything is looked at anew."""
+        land(sqlite, ending(land(sqlite, large_step(held_run(sqlite, "run-1"), CONTENT))))
+        other = SqliteStore(path)
+        removing = sqlite.prune(EVERYTHING)
+        next(removing)
+        ended(other, "run-2")
+        land(other, large_step(held_run(other, "run-3"), CONTENT))
+        prune(other)
+        land(other, large_step(held_run(other, "run-4"), CONTENT))
+        assert sum(part.blobs for part in removing) == 0
+        assert findings(other) == []
+        other.close()
+
+
+KILLED = """
+import itertools, os, signal, sys
+from perdure.store.protocol import Old
+from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite.prune import Survey
+
+steps = itertools.count()
+def counted(verb):
+    def call(*arguments):
+        if next(steps) == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return verb(*arguments)
+    return call
+
+for name in ("remove", "settle", "catch_up", "may_go"):
+    setattr(Survey, name, counted(getattr(Survey, name)))
+list(SqliteStore(sys.argv[1]).prune(Old(4e9)))
+"""
+
+
+def test_killed_anywhere_every_run_is_whole_or_gone(sqlite: SqliteStore, path: Path) -> None:
+    stays = land(sqlite, large_step(held_run(sqlite, "stays"), CONTENT))
+    for number in range(120):
+        run = land(sqlite, large_step(held_run(sqlite, f"run-{number}"), CONTENT + bytes([number])))
+        land(sqlite, ending(run))
+    left = [len(kept(sqlite))]
+    for at in (0, 1, 50, 203, 204, 205, 30, 3, 2, 1):
+        done = subprocess.run([sys.executable, "-c", KILLED, str(path), str(at)], check=False)
+        assert done.returncode in (-signal.SIGKILL, 0)
+        assert findings(sqlite) == []
+        assert sqlite.losses() == []
+        left.append(len(kept(sqlite)))
+    assert left[0] == 121
+    assert 21 in left
+    prune(sqlite)
+    assert kept(sqlite) == {"stays"}
+    assert sqlite.load_journal("stays")[-1].digest == stays.head
+    assert sqlite.find_prunable(EVERYTHING).blobs == 0
+
+
+class TestRoom:
+    def test_is_given_back_where_nobody_else_is_there(self, sqlite: SqliteStore, path: Path) -> None:
+        fill(sqlite)
+        before = path.stat().st_size
+        stays = held_run(sqlite, "stays")
+        prune(sqlite)
+        compacted = sqlite.compact()
+        assert compacted.given_back > 500_000
+        assert compacted.free == 0
+        assert path.stat().st_size < before / 2
+        land(sqlite, step(stays))
+        with SqliteStoreAgain(path) as again:
+            assert (again.losses(), findings(again), kept(again)) == ([], [], {"stays"})
+
+    def test_stays_in_the_file_where_somebody_would_have_to_wait(self, sqlite: SqliteStore, path: Path) -> None:
+        fill(sqlite)
+        prune(sqlite)
+        with Child(path) as child:
+            child.ask("join")
+            compacted = sqlite.compact()
+            assert compacted.given_back == 0
+            assert compacted.free > 500_000
+            assert f"process {child.pid}" in compacted.why
+            child.kill()
+        assert sqlite.compact().given_back > 500_000
+
+
+def fill(store: Store) -> None:
+    letters = itertools.cycle(b"abcdefghij")
+    for number in range(20):
+        noise = bytes((next(letters) * 7919 * (place + number + 1)) >> 5 & 255 for place in range(60_000))
+        land(store, ending(land(store, large_step(held_run(store, f"run-{number}"), noise))))

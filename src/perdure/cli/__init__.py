@@ -14,6 +14,7 @@ import traceback
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from perdure.cli.contract import refused
 from perdure.cli.misuse import explained, unknown_command
@@ -72,6 +73,11 @@ class Commands(click.Group):
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             raise unknown_command(args[0], COMMANDS, args)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin like that; none of them is imported for it."""
+        known = [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
+        return [*known, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx

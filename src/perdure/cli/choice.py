@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from perdure import clock
-from perdure.cli.options import commands
 from perdure.cli.status import Status, status_of
 from perdure.engine.lifecycle import UNDONE
 from perdure.engine.whereabouts import previous_id
@@ -37,6 +36,8 @@ class Choice(Struct, frozen=True):
     goes_on: bool
     next: str = ""
     """What a person can do, where it does not go on."""
+    lacks_code: bool = False
+    """Whether it only needs its agent's code to be named."""
 
 
 class Bounds(Struct, frozen=True):
@@ -45,7 +46,7 @@ class Bounds(Struct, frozen=True):
     max_age_seconds: float
     failed: bool = False
     agents: Collection[str] | None = None
-    """The agents whose code is there; None where no code was named."""
+    """The agents whose code is there; None where that is not asked."""
 
 
 def choose(store: Store, bounds: Bounds) -> list[Choice]:
@@ -70,8 +71,7 @@ def _judge(store: Store, run: Run, bounds: Bounds, *, is_due: bool) -> Choice:
     refusal = _refusal(store, run, status, bounds, is_due=is_due)
     if root.run_id != run.run_id and refusal is None:
         return _with_parent(store, run, root, bounds)
-    why = refusal if refusal is not None else status.cause or status.words
-    return Choice(run, status, legible(why), goes_on=refusal is None, next=status.next)
+    return _choice(run, status, refusal, status.cause or status.words, bounds)
 
 
 def _with_parent(store: Store, run: Run, root: Run, bounds: Bounds) -> Choice:
@@ -79,8 +79,17 @@ def _with_parent(store: Store, run: Run, root: Run, bounds: Bounds) -> Choice:
     status = status_of(store, root)
     waits_for_child = root.state == RunState.WAITING and root.reason == WaitReason.CHILD and not is_paused(store, root)
     refusal = _refusal(store, root, status, bounds, is_due=waits_for_child)
-    why = f"its child {run.name} can go on" if refusal is None else refusal
-    return Choice(root, status, legible(why), goes_on=refusal is None, next=status.next)
+    return _choice(root, status, refusal, f"its child {run.name} can go on", bounds)
+
+
+def _choice(run: Run, status: Status, refusal: str | None, why: str, bounds: Bounds) -> Choice:
+    """What becomes of a run, given why it cannot go on, if so, and why it can; last of all its code must be there."""
+    if refusal is not None:
+        return Choice(run, status, legible(refusal), goes_on=False, next=status.next)
+    if bounds.agents is not None and run.agent not in bounds.agents:
+        missing = f"the code of its agent {run.agent} was not named"
+        return Choice(run, status, legible(missing), goes_on=False, next=status.next, lacks_code=True)
+    return Choice(run, status, legible(why), goes_on=True)
 
 
 def _refusal(store: Store, run: Run, status: Status, bounds: Bounds, *, is_due: bool) -> str | None:
@@ -98,8 +107,6 @@ def _refusal(store: Store, run: Run, status: Status, bounds: Bounds, *, is_due: 
     idle_seconds = clock.wall_seconds() - run.updated_at
     if run.state != RunState.WAITING and idle_seconds > bounds.max_age_seconds:
         return f"untouched for {age(idle_seconds)}, longer than {age(bounds.max_age_seconds)}"
-    if bounds.agents is not None and run.agent not in bounds.agents:
-        return f"its agent {run.agent} is not in the code that was named"
     return None
 
 
@@ -111,8 +118,3 @@ def _why_not_failed(store: Store, run: Run, bounds: Bounds) -> str:
     if newest and newest[0].run_id != run.run_id:
         return f"failed, and the same call was made again since: {newest[0].name}"
     return "" if bounds.failed else "failed; --failed attempts it anew"
-
-
-def retry_command(run: Run) -> str:
-    """How to attempt anew what failed."""
-    return commands().resume(run).replace("perdure resume", "perdure retry", 1)

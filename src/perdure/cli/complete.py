@@ -1,6 +1,6 @@
 """Shell completion: the script that `perdure completion` prints, and the run names that it offers.
 
-Completing looks at the store without changing it, and says nothing where it cannot: a person is in the middle of typing.
+Completing looks at the store without changing it, and says nothing where it cannot: somebody is in the middle of it.
 """
 
 from __future__ import annotations

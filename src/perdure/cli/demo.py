@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import subprocess
 import sys
 import threading
@@ -83,7 +84,7 @@ def _crash(playing: Playing) -> Played:
 
 def _approval(playing: Playing) -> Played:
     """A question outlives the process that asked it."""
-    process = _play(playing, "approval", "asked", words="a refund")
+    process = _play(playing, "approval", "asked", words="may it refund?")
     (name,) = process.names
     line(f"  {bad('killed')} {_KILLED} while it waited. The question is still open.")
     approve, resume = command("approve", name), command("resume", name)
@@ -94,14 +95,14 @@ def _approval(playing: Playing) -> Played:
 def _effect(playing: Playing) -> Played:
     """The same payment twice: one whose outcome can be checked, one of which only a person can know."""
     names: list[str] = []
-    for kind, words in (("checked", "a payment that can be checked"), ("blind", "one that cannot be checked")):
+    for kind, words in (("checked", "with a check"), ("blind", "without a check")):
         process = _play(playing, "effect", "after", kind, words=words, is_first=not names)
         line(f"  {bad('killed')} {_KILLED}: paid, and nobody recorded it.")
         names += process.names
         _show_command("resume", process.names[0])
     paid = stage.written(effect.PAYMENTS)[-1]["payment"]
-    line(f"The first found out by its check. The second waits for you: {paid} is in")
-    line(f"{_shown_folder()}/{effect.PAYMENTS}, so it happened. Say so, and it goes on:")
+    line("The first found out by its check. The second waits for you, unrepeated.")
+    line(f"{_shown_folder()}/{effect.PAYMENTS} has {paid}, so it happened:")
     settle, resume = command("settle", names[1], "--happened", f'"{paid}"'), command("resume", names[1])
     _say_next((settle, ""), (resume, ""))
     return Played("effect", names, 2, [settle, resume])
@@ -172,7 +173,7 @@ def _say_member(number: int, process: Process) -> None:
 
 
 def _show_command(*words: str) -> None:
-    """A command of ours as somebody would type it, with all that it says."""
+    """A command of ours as somebody would type it, with what it says; a refusal is told by the demo itself."""
     line()
     line(f"$ {command(*words)}")
     arguments = [sys.executable, "-P", "-m", "perdure", *words]
@@ -184,7 +185,8 @@ def _show_command(*words: str) -> None:
         stderr=subprocess.STDOUT,
         check=False,
     )
-    for each in done.stdout.decode(errors="replace").splitlines():
+    told = done.stdout.decode(errors="replace").splitlines()
+    for each in itertools.takewhile(lambda each: not each.startswith("perdure: "), told):
         line(legible(each))
     line()
 

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.mode import mode
-from perdure.cli.options import looking
+from perdure.cli.options import command, looking
 from perdure.cli.outcome import INTERRUPTED_EXIT_CODE, Interrupted, Moved, Saved, own_output, saved_of
 from perdure.cli.screen import bad, bold, dim, doubtful, good, print_json, say, tell
 from perdure.cli.status import status_of
@@ -21,7 +21,7 @@ from perdure.engine.execute import goes_on_by_itself
 from perdure.engine.session import session
 from perdure.errors import PerdureError, RunCancelled, RunHeld, RunWaits
 from perdure.replay import Journal
-from perdure.status import newest
+from perdure.status import likely_app, newest
 from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 WORST_FIRST: Final = (6, 1, 5, 4, 3)
 """Exit codes from the worst outcome to the best: store, failed, parked, in doubt, waiting for somebody."""
 
+_LOOK_SECONDS: Final = 0.2
 _NAME_COLUMNS: Final = 18
 _WORDS_CHARACTERS: Final = 160
 
@@ -129,9 +130,11 @@ class _Pool:
             raise self._interrupted(len(choices))
         return self._ended
 
-    def _gather(self, pending: set[Future[Outcome | None]]) -> None:
+    def _gather(self, pending: set[Future[Outcome | None]], *, every_seconds: float | None = None) -> None:
         while pending:
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            done, pending = wait(pending, every_seconds, FIRST_COMPLETED)
+            if self._stopping.is_set():
+                session().stop_all()  # also those that were only just taken when the first call came
             for future in done:
                 outcome = None if future.cancelled() else future.result()
                 if outcome is not None:
@@ -148,7 +151,7 @@ class _Pool:
         if moving:
             tell(f"stopping {counted(len(moving), 'run')} at their next step; Ctrl-C again leaves at once")
         try:
-            self._gather(set(pending))
+            self._gather(set(pending), every_seconds=_LOOK_SECONDS)
         except KeyboardInterrupt:
             os._exit(INTERRUPTED_EXIT_CODE)
 
@@ -220,6 +223,10 @@ def _show_summary(ended: list[Outcome], left: list[Choice], saved: Saved) -> Non
     tell(f"{bold(counted(len(ended), 'run'))} resumed: {counts}{others}")
     if saved.steps:
         tell(f"  {saved.words}")
+    lacking = sorted({likely_app(choice.run.agent) for choice in left if choice.lacks_code} - {""})
+    if lacking:
+        named = [word for app in lacking for word in ("--app", app)]
+        tell(f"  {dim('next:')} {command('resume', '--all', *named)}")
 
 
 def _ended(outcome: Outcome) -> Ended:

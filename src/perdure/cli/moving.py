@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from perdure import demo, events
 from perdure.cli.mode import mode
-from perdure.cli.options import looking
+from perdure.cli.options import looking, named_store
 from perdure.cli.outcome import Interrupted, Moved, Saved, failed, moved_object, own_output, sealed_result, show_result
 from perdure.cli.progress import Progress, kind_only
 from perdure.cli.screen import good, print_json, tell
 from perdure.cli.status import status_of
+from perdure.errors import PerdureError
 from perdure.records import Kind, RunState
+from perdure.status import is_demo
 from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
@@ -34,11 +37,13 @@ def move(
         with own_output():
             value = work()
     except Exception as error:
-        run = _known(progress)
-        if run is None or progress.ended is None or progress.ended.state != RunState.FAILED:
-            raise
         progress.close()
-        raise failed(run, error, steps=progress.ended.steps, again=again) from error
+        run = _known(progress)
+        if run is not None and progress.ended is not None and progress.ended.state == RunState.FAILED:
+            raise failed(run, error, steps=progress.ended.steps, again=again) from error
+        if run is not None and isinstance(error, PerdureError):
+            _name_next(run, error)
+        raise
     except KeyboardInterrupt:
         progress.close()
         raise interrupted(_known(progress), again=again) from None
@@ -50,13 +55,13 @@ def move(
 
 def describing(agent: str) -> Callable[[str, str], tuple[str, str]]:
     """How the steps of this agent are shown."""
-    return demo.described if agent == demo.NAME else kind_only
+    return demo.described if is_demo(agent) else kind_only
 
 
 def interrupted(run: Run | None, *, again: str) -> Interrupted:
     """What is said after Ctrl-C."""
     if run is None:
-        return Interrupted("Interrupted.", safe="nothing was started.", hint=again)
+        return Interrupted("Interrupted.", safe="what was recorded is kept.", hint=again)
     with looking() as store:
         status = status_of(store, run)
     safe = f"{counted(run.steps, 'completed step')} {'is' if run.steps == 1 else 'are'} saved."
@@ -84,8 +89,16 @@ def _known(progress: Progress) -> Run | None:
     """The run as it stands now, or the one that goes on in its place."""
     if not progress.run_id:
         return None
-    with looking() as store:
+    with contextlib.suppress(PerdureError), looking() as store:  # what stopped the run is what must be said
         return store.read_run(progress.ended.run_id if progress.ended else progress.run_id)
+    return None
+
+
+def _name_next(run: Run, error: PerdureError) -> None:
+    """The engine does not know which store was named; what it says to type must look at the same one."""
+    if named_store() and error.hint:
+        with contextlib.suppress(PerdureError), looking() as store:
+            error.hint = status_of(store, run).next or error.hint
 
 
 def _saved(progress: Progress) -> Saved:

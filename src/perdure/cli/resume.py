@@ -8,7 +8,7 @@ import click
 
 from perdure import clock, demo
 from perdure.cli.app import load_agents
-from perdure.cli.choice import Bounds, choose
+from perdure.cli.choice import Bounds, Choice, choose
 from perdure.cli.fleet import Resumed, resume_all, show_choices
 from perdure.cli.mode import mode
 from perdure.cli.options import command, json_option, looking, run_argument, store_option, writing
@@ -22,7 +22,9 @@ from perdure.engine.recovery import acceptance
 from perdure.errors import UsageError
 from perdure.policy import RESUMABLE_SECONDS, seconds_of
 from perdure.records import FINISHED, Ended, RunState, read_body
+from perdure.replay import Journal
 from perdure.settings import current_settings
+from perdure.status import resumable
 from perdure.telemetry.text import age, counted
 
 if TYPE_CHECKING:
@@ -84,12 +86,11 @@ def _resume(stopped: Stopped, apps: tuple[str, ...], *, accept: bool, is_named: 
         _show_finished(stopped)
         return
     if is_dry:
-        with looking() as store:
-            show_choices([each for each in choose(store, Bounds(float("inf"), failed=True)) if each.run == stopped.run])
+        show_choices([_dry(stopped)])
         return
     if accept:
         _accept(stopped)
-        if not apps and stopped.run.agent != demo.NAME:
+        if not apps and demo.agent_of(stopped.run.agent) is None:
             say(f"  {dim('next:')} start its script again, or {resume_command(stopped.run)}")
             return
     agent = agent_of(stopped, apps)
@@ -98,9 +99,18 @@ def _resume(stopped: Stopped, apps: tuple[str, ...], *, accept: bool, is_named: 
     go_on(stopped, agent, pardon=is_named, again=again, shape=Resumed)
 
 
+def _dry(stopped: Stopped) -> Choice:
+    """What would become of this one run: whoever names it is obeyed unless somebody holds it."""
+    with looking() as store:
+        root = resumable(store, stopped.run, Journal(stopped.records))
+        status = status_of(store, root)
+    is_held = status.state == RunState.RUNNING
+    return Choice(root, status, status.cause or status.words, goes_on=not is_held, next=status.next if is_held else "")
+
+
 def _resume_all(apps: tuple[str, ...], bounds: Bounds, *, at_once: int, is_dry: bool) -> int:
     agents = load_agents(apps)
-    agents.setdefault(demo.NAME, demo.report_customers)
+    agents = {**demo.agents(), **agents}
     known = Bounds(bounds.max_age_seconds, bounds.failed, None if is_dry and not apps else agents)
     with looking() as store:
         choices = choose(store, known)

@@ -11,7 +11,7 @@ from perdure.cli.arguments import bound_arguments
 from perdure.cli.contract import run_object
 from perdure.cli.mode import mode
 from perdure.cli.moving import describing, move
-from perdure.cli.options import json_option, looking, store_option
+from perdure.cli.options import json_option, looking, refuse_memory, store_option
 from perdure.cli.outcome import Moved, Saved
 from perdure.cli.progress import Progress
 from perdure.cli.screen import print_json
@@ -22,6 +22,7 @@ from perdure.engine.agent import call, spec_of
 from perdure.engine.control import deadline_of, written_tags
 from perdure.engine.lifecycle import Request
 from perdure.errors import UsageError
+from perdure.settings import current_settings
 from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def with_arguments(request: Request, agent: Callable[..., Any], texts: tuple[str
 
 
 def _run_agent(target: AgentTarget, arguments: tuple[str, ...], request: Request) -> None:
+    refuse_memory(current_settings().store)
     agent = targeted_agent(target)
     full = with_arguments(request, agent, arguments)
     spec = spec_of(agent)

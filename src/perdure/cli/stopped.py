@@ -19,7 +19,7 @@ from perdure.engine import agent as engine
 from perdure.errors import UsageError
 from perdure.records import Record, Run, RunState
 from perdure.replay import Journal
-from perdure.status import likely_app
+from perdure.status import is_demo, likely_app
 from perdure.telemetry.text import age, counted, legible
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Stopped(Struct, frozen=True):
     def words(self) -> tuple[str, str]:
         """How long ago it stopped and where, and why."""
         run, status = self.run, self.status
-        of = f" of {demo.STEPS}" if run.agent == demo.NAME else ""
+        of = f" of {steps}" if (steps := demo.steps_of(run.agent)) else ""
         cause = legible(status.cause.splitlines()[0]) if status.cause else status.words
         if not run.epoch:
             return f"accepted {age(clock.wall_seconds() - run.created_at)} ago", "not begun yet"
@@ -55,8 +55,8 @@ def stopped_run(store: Store, run: Run) -> Stopped:
 def agent_of(stopped: Stopped, apps: tuple[str, ...]) -> Callable[..., Any]:
     """The code of the run's agent: from what was named, or from a file here that a person agrees to."""
     run = stopped.run
-    if run.agent == demo.NAME:
-        return demo.report_customers
+    if own := demo.agent_of(run.agent):
+        return own
     named = apps or _agreed(stopped)
     if named:
         return load_agent(named, run)
@@ -76,7 +76,7 @@ def go_on(stopped: Stopped, agent: Callable[..., Any], *, pardon: bool, again: s
     where, cause = stopped.words
     tell(joined(f"{bold(stopped.run.name)}  {where}", cause))
     if saved.steps:
-        tell(f"  {saved.words}")
+        tell(f"  {saved.words}{' (made up)' if saved.dollars and is_demo(stopped.run.agent) else ''}")
     progress = Progress(journal, run_id=stopped.run.run_id, describe=describing(stopped.run.agent))
     move(lambda: engine.resume(agent, stopped.run, pardon=pardon), progress, again=again, saved=saved, shape=shape)
 

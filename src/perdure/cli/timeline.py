@@ -96,11 +96,11 @@ class Teller:
             kind=entry.kind,
             call=entry.shown_call(),
             attempt=getattr(body, "attempt", 0),
-            seconds=getattr(body, "seconds", 0.0),
+            seconds=getattr(body, "seconds", 0.0) or 0.0,
             failed=getattr(body, "failure", None) is not None,
             scope=scope_of(record.key),
             tokens=cost.tokens,
-            dollars=cost.dollars,
+            dollars=cost.dollars or 0.0,
             child=getattr(body, "child", ""),
         )
 

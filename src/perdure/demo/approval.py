@@ -9,6 +9,8 @@ from perdure import events
 from perdure.demo import stage
 
 NAME: Final = "perdure.demo.approval"
+STEPS: Final = 5
+"""The wait for a person is one of them."""
 REFUNDS: Final = "demo-refunds.jsonl"
 _PAID_CENTS: Final = {"A-17": 4900}
 

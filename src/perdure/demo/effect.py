@@ -8,6 +8,7 @@ import perdure
 from perdure.demo import stage
 
 NAME: Final = "perdure.demo.effect"
+STEPS: Final = 3
 PAYMENTS: Final = "demo-payments.jsonl"
 INVOICE: Final = "2026-118"
 _DUE_CENTS: Final = {INVOICE: 129_00}

@@ -76,9 +76,8 @@ class Line:
         """The connection, alone; errors of the server are psycopg's own, except where nothing more can be done."""
         self.refuse_fork()
         with self.lock:
-            connection = self._connected()
             try:
-                yield connection
+                yield self._connected()
             except BROKEN:
                 self._drop()
                 raise
@@ -214,7 +213,7 @@ def plain(error: BaseException, location: Location) -> PerdureError:
                 safe="nothing was changed.",
                 hint=f"perdure migrate --store {where}",
             )
-        case psycopg.ProgrammingError() if "connection info" in said or "invalid connection option" in said:
+        case psycopg.ProgrammingError() if "invalid URI" in said or "invalid connection option" in said:
             return InvalidSettings(f"store {where}: {said}.", safe="nothing was started.", hint="mend the URL")
         case psycopg.OperationalError() | psycopg.InterfaceError():
             return StoreUnavailable(

@@ -1,6 +1,6 @@
 """Records in PostgreSQL: every verb of the port as one transaction, fenced by (run, epoch), timed by the database.
 
-A write whose answer was lost is looked for before it is sent again: the head of the journal tells whether it landed.
+A write whose answer was lost is sent again. If it had landed it is refused, and the head of the journal tells why.
 """
 
 from __future__ import annotations
@@ -152,16 +152,14 @@ class PostgresStore:
             return [InternalError(fault, safe="nothing was written.", hint="perdure verify")]
 
     def _append(self, line: Line, batch: Sequence[Append]) -> list[Outcome]:
-        """Write, and where the answer was lost, look whether it landed before writing again."""
+        """Write, and where the answer was lost, write again: what landed before is refused then, and known by its head."""
         rounds, patience, doubtful = rounds_of(batch), Patience(AWAY_SECONDS), False
         while True:
             try:
                 with line.use() as connection:
-                    landed = self._landed(connection, rounds) if doubtful else []
-                    if not any(landed):
-                        landed = _written(connection, rounds)
-                        if doubtful and not all(landed):
-                            landed = [a or b for a, b in zip(landed, self._landed(connection, rounds), strict=True)]
+                    landed = _written(connection, rounds)
+                    if doubtful and not all(landed):  # refused by its own first attempt?
+                        landed = [a or b for a, b in zip(landed, _newest(connection, rounds), strict=True)]
                 break
             except (*BROKEN, server.SerializationFailure, server.DeadlockDetected) as error:
                 doubtful = True
@@ -171,16 +169,6 @@ class PostgresStore:
             for place in extension.places:
                 outcomes[place] = None if is_in else refused(batch[place].run)
         return outcomes
-
-    def _landed(self, connection: psycopg.Connection[Any], rounds: list[list[Extension]]) -> list[bool]:
-        """Which extensions are the newest of their run: what was sent before the answer was lost."""
-        extensions = [extension for one in rounds for extension in one]
-        rows = fetch(connection, "read_heads", ([extension.run.run_id for extension in extensions],))
-        heads = {run_id: (epoch, length, head) for run_id, epoch, length, head in rows}
-        return [
-            heads.get(each.run.run_id) == (each.run.epoch, each.run.length, each.run.head) and bool(each.records)
-            for each in extensions
-        ]
 
     def holds(self, run_id: str, epoch: int) -> bool:
         """Whether this epoch is still the run's newest."""
@@ -307,6 +295,14 @@ def _written(connection: psycopg.Connection[Any], rounds: list[list[Extension]])
                 if outcomes[-1]:
                     complete(connection, extension)
     return outcomes
+
+
+def _newest(connection: psycopg.Connection[Any], rounds: list[list[Extension]]) -> list[bool]:
+    """Which extensions are the newest of their run: they landed before the answer was lost."""
+    extensions = [extension for one in rounds for extension in one]
+    rows = fetch(connection, "read_heads", ([extension.run.run_id for extension in extensions],))
+    heads = {run_id: (epoch, length, head) for run_id, epoch, length, head in rows}
+    return [heads.get(each.run.run_id) == (each.run.epoch, each.run.length, each.run.head) for each in extensions]
 
 
 def _run_of(row: tuple[Any, ...]) -> Run:

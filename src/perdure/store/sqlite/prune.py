@@ -200,7 +200,7 @@ def compact(connection: apsw.Connection, path: Path, life: Path, *, own_id: str)
     if why or free * _WORTHWHILE < int(connection.pragma("page_count")):
         return Compacted(free=free * page, why=why if free else "")
     connection.execute(Q["vacuum"])
-    connection.pragma("wal_checkpoint(truncate)")
+    connection.execute(Q["checkpoint"]).fetchall()
     return Compacted(given_back=max(0, before - _size(path)), free=int(connection.pragma("freelist_count")) * page)
 
 

@@ -219,5 +219,8 @@ DELETE FROM blobs WHERE digest = ?
 -- name: vacuum
 VACUUM
 
+-- name: checkpoint
+PRAGMA wal_checkpoint(TRUNCATE)
+
 -- name: import_mail
 INSERT INTO mailbox (run_id, kind, key, body, sender, at, taken, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?)

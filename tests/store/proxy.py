@@ -1,0 +1,128 @@
+"""A wire to PostgreSQL that a test can cut: before a request arrives, or after it was done and before the answer came."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import Literal, Self
+from urllib.parse import parse_qs, urlsplit
+
+Cut = Literal["", "request", "answer"]
+_CHUNK = 65536
+
+
+class Proxy:
+    """Listens on loopback and passes everything on, until it is told to cut."""
+
+    def __init__(self, url: str) -> None:
+        self._target = urlsplit(url)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._lines: set[Wire] = set()
+        self._cut: Cut = ""
+        self._marker = b""
+        self._lock = threading.Lock()
+        self.cuts = 0
+        self.is_down = False
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self.hang_up()
+
+    @property
+    def url(self) -> str:
+        """The same server, by way of this wire."""
+        user = self._target.username or "postgres"
+        password = f":{self._target.password}" if self._target.password else ""
+        query = "&".join(part for part in self._target.query.split("&") if not part.startswith("host="))
+        port = self._listener.getsockname()[1]
+        return f"postgresql://{user}{password}@127.0.0.1:{port}{self._target.path}?{query}&sslmode=disable"
+
+    def cut_once(self, when: Cut, marker: bytes) -> None:
+        """Cut the wire at the next request that holds these bytes."""
+        with self._lock:
+            self._cut, self._marker = when, marker
+
+    def hang_up(self) -> None:
+        """End every connection there is."""
+        for wire in list(self._lines):
+            wire.close()
+
+    def due(self, request: bytes) -> Cut:
+        """What is to be done with this request; asked once for each."""
+        with self._lock:
+            if not self._cut or self._marker not in request:
+                return ""
+            when, self._cut = self._cut, ""
+            self.cuts += 1
+            return when
+
+    def connect(self) -> socket.socket:
+        host = parse_qs(self._target.query).get("host", [self._target.hostname or ""])[0]
+        if host.startswith("/"):
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(f"{host}/.s.PGSQL.{self._target.port or 5432}")
+            return server
+        return socket.create_connection((host, self._target.port or 5432))
+
+    def forget(self, wire: Wire) -> None:
+        self._lines.discard(wire)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if self.is_down:
+                client.close()
+                continue
+            wire = Wire(self, client)
+            self._lines.add(wire)
+            wire.start()
+
+
+class Wire:
+    """One connection through the proxy."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._server = proxy.connect()
+        self._swallows = False
+
+    def start(self) -> None:
+        threading.Thread(target=self._pass_requests, daemon=True).start()
+        threading.Thread(target=self._pass_answers, daemon=True).start()
+
+    def close(self) -> None:
+        self._proxy.forget(self)
+        for end in (self._client, self._server):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def _pass_requests(self) -> None:
+        with contextlib.suppress(OSError):
+            while request := self._client.recv(_CHUNK):
+                when = self._proxy.due(request)
+                if when == "request":
+                    break
+                self._swallows = when == "answer"
+                self._server.sendall(request)
+                if self._swallows:
+                    return  # the other direction ends the wire once the server has answered
+        self.close()
+
+    def _pass_answers(self) -> None:
+        with contextlib.suppress(OSError):
+            while answer := self._server.recv(_CHUNK):
+                if self._swallows:
+                    break
+                self._client.sendall(answer)
+        self.close()
