@@ -14,7 +14,7 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks import concurrent, conversation, importing, mapping, memory, resume, sequential
+from benchmarks import concurrent, conversation, importing, looking, mapping, memory, resume, sequential
 from benchmarks.laboratory import Laboratory, say
 from benchmarks.report import Row, as_json, table
 
@@ -24,6 +24,7 @@ BENCHMARKS = {
     "conversation": conversation,
     "resume": resume,
     "importing": importing,
+    "looking": looking,
     "memory": memory,
     "mapping": mapping,
 }

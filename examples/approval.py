@@ -40,5 +40,5 @@ def handle_invoice(number: int) -> str:
 if __name__ == "__main__":
     # `start` stays and goes on by itself once it is answered; `perdure.run` would end with exit code 3 at the question.
     run = perdure.start(handle_invoice, 17, run_id="invoice-17")
-    print(f"from another shell: perdure approve {run.run_id}", flush=True)
+    print(f"to answer, from another shell: perdure approve {run.run_id}", flush=True)
     print(run.result())

@@ -4,7 +4,7 @@
     kill -9 %1                            while it reads
     python first.py                       goes on at the page it was killed at
 
-The model and the mail server are made up: reading takes half a second, and the mail is a line in outbox.txt.
+The model and the mail server are made up: reading takes a second, and the mail is a line in outbox.txt.
 """
 
 import time
@@ -16,7 +16,7 @@ import perdure
 @perdure.step  # safe to run again, until its result is saved
 def summarise(page: int) -> str:
     print(f"reading page {page}", flush=True)
-    time.sleep(0.5)  # stands for a slow call of a model
+    time.sleep(1)  # stands for a slow call of a model
     return f"page {page} in one sentence"
 
 

@@ -1,4 +1,4 @@
-"""The page of the public names: signatures and docstrings of everything in `perdure.__all__` and the modules below it."""
+"""The page of the public names: signatures and docstrings of everything in `perdure.__all__` and its modules."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from perdure import events, resources, tools
 from perdure.policy import Retry
 
 COLUMNS = 88
-_INTRO = """What is on this page is public; everything else may change without notice. The first sentence of each entry is what is
-promised. A `Duration` is a number of seconds, a `timedelta`, or a text such as `"90s"`, `"8h"` or `"1d 12h"`; a `Durability` is `"power"` or
-`"process"`. Decorators keep the type of the function they decorate."""
+_STARS = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
+_INTRO = """What is on this page is public; everything else may change without notice. The first sentence of
+each entry is what is promised. A `Duration` is a number of seconds, a `timedelta`, or a text such as `"90s"`,
+`"8h"` or `"1d 12h"`; a `Durability` is `"power"` or `"process"`. Decorators keep the type of the function they
+decorate."""
 _GROUPS = {
     "Agents and runs": ("agent", "run", "start", "Handle", "restart_with"),
     "Steps and effects": ("step", "effect", "Effect", "Retry"),
@@ -54,7 +56,9 @@ def public_names(module: ModuleType) -> list[str]:
     named = getattr(module, "__all__", None)
     if named is not None:
         return sorted(named)
-    return [name for name, thing in vars(module).items() if inspect.isclass(thing) and thing.__module__ == module.__name__]
+    return [
+        name for name, thing in vars(module).items() if inspect.isclass(thing) and thing.__module__ == module.__name__
+    ]
 
 
 def entry(name: str, thing: Any) -> list[str]:
@@ -83,8 +87,8 @@ def _parameters(signature: inspect.Signature) -> list[str]:
             shown.append("/")
         if one.kind == inspect.Parameter.KEYWORD_ONLY and before not in (one.kind, inspect.Parameter.VAR_POSITIONAL):
             shown.append("*")
-        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(one.kind, "")
-        shown.append(f"{stars}{one.name}{_hint(one.annotation)}{_default(one.default, inspect.Parameter.empty)}")
+        stars, default = _STARS.get(one.kind.name, ""), _default(one.default, inspect.Parameter.empty)
+        shown.append(f"{stars}{one.name}{_hint(one.annotation)}{default}")
         before = one.kind
     return [one for one in shown if one != "self"]
 
@@ -130,7 +134,7 @@ def _default(value: Any, absent: Any) -> str:
     if isinstance(value, tuple) and value and all(inspect.isclass(one) for one in value):
         return f" = {value[0].__name__}"
     shown = repr(value)
-    return " = …" if shown.startswith("<") else f" = {shown}"
+    return " = ..." if shown.startswith("<") else f" = {shown}"
 
 
 def _member(name: str, found: Any) -> str:

@@ -20,12 +20,12 @@ _FAMILIES = {
     130: "interrupted with Ctrl-C",
     137: "killed with SIGKILL, as `perdure demo` is",
 }
-_RUN = """A `RUN` is an id, a readable name, the beginning of either if it is unique, or `-` for the run that was started last.
-What a command answers goes to standard output. What perdure says beside an agent's own output goes to standard error,
-and so does an error: what happened, what is safe, and what to do. Every command takes `--store PATH`, before or after its name. With
-`--json` exactly one JSON object goes to standard output (one a line where a command follows something); [its fields](json.md)
-are a contract. Where no person can be asked (no terminal, or a coding agent types) nothing is asked, and what cannot be taken
-back needs `--yes`."""
+_RUN = """A `RUN` is an id, a readable name, the beginning of either if it is unique, or `-` for the run that
+was started last. What a command answers goes to standard output. What perdure says beside an agent's own output
+goes to standard error, and so does an error: what happened, what is safe, and what to do. Every command takes
+`--store PATH`, before or after its name. With `--json` exactly one JSON object goes to standard output (one a
+line where a command follows something); [its fields](json.md) are a contract. Where no person can be asked (no
+terminal, or a coding agent types) nothing is asked, and what cannot be taken back needs `--yes`."""
 
 
 def page() -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import enum
+import functools
+import operator
 import types
 import typing
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -17,10 +20,10 @@ from perdure.cli.contract import Refused
 from perdure.cli.options import SHAPE
 
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null", Any: "any", Raw: "any"}
-_INTRO = """With `--json` a command prints exactly one JSON object on standard output, and nothing else there; a command that follows
-something prints one object a line. Fields are added, never renamed or taken away: ignore what you do not know. Instants end in `_at`
-and are seconds since 1970, UTC; 0 or null where there is none. What `perdure show RUN --checkpoint` prints has
-[a page of its own](checkpoint.md)."""
+_INTRO = """With `--json` a command prints exactly one JSON object on standard output, and nothing else there; a
+command that follows something prints one object a line. Fields are added, never renamed or taken away: ignore
+what you do not know. Instants end in `_at` and are seconds since 1970, UTC; 0 or null where there is none. What
+`perdure show RUN --checkpoint` prints has [a page of its own](checkpoint.md)."""
 _FAILED = "A command that fails prints this object instead, and ends with `exit_code`."
 
 
@@ -30,11 +33,22 @@ def page() -> str:
     parts = opened("JSON contracts", _INTRO, "## Errors", _FAILED, _fields(Refused))
     for name, shape in shapes.items():
         parts += [f"## perdure {name} --json", documented(shape), _fields(shape)]
-    inner = {struct: None for shape in (Refused, *shapes.values()) for struct in nested(shape)}
     parts += ["## Objects", "What the objects above are made of."]
-    for struct in sorted(inner, key=lambda struct: struct.__name__):
-        parts += [f"### {struct.__name__}", documented(struct), _fields(struct)]
+    for struct, title in sorted(titles().items(), key=operator.itemgetter(1)):
+        parts += [f"### {title}", documented(struct), _fields(struct)]
     return joined(parts)
+
+
+@functools.cache
+def titles() -> dict[type[Struct], str]:
+    """Every struct inside what is printed, and its heading: its name, and whose it is where two share one."""
+    outer: list[type[Struct]] = [Refused, *(shape for name in COMMANDS if (shape := shape_of(name)) is not None)]
+    inner = {struct for shape in outer for struct in nested(shape)}
+    shared = collections.Counter(struct.__name__ for struct in inner)
+    return {
+        struct: struct.__name__ if shared[struct.__name__] == 1 else f"{struct.__name__} of {_module(struct)}"
+        for struct in inner
+    }
 
 
 def shape_of(name: str) -> type[Struct] | None:
@@ -76,15 +90,22 @@ def worded(kind: Any) -> str:
     if origin is dict:
         return "object" if inside[1] is Any else f"object of {worded(inside[1])}"
     if isinstance(kind, type) and issubclass(kind, Struct):
-        return f"[{kind.__name__}](#{kind.__name__.lower()})"
+        title = titles()[kind]
+        return f"[{title}](#{title.lower().replace(' ', '-')})"
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return " or ".join(f"`{one.value}`" for one in kind)
     return PLAIN.get(kind, {dict: "object", list: "array"}.get(kind, "any"))
 
 
 def _fields(struct: type[Struct]) -> str:
-    rows = [(f"`{field.encode_name}`", worded(field.type), described(field)) for field in msgspec.structs.fields(struct)]
+    rows = [
+        (f"`{field.encode_name}`", worded(field.type), described(field)) for field in msgspec.structs.fields(struct)
+    ]
     return table(("field", "type", "meaning"), rows)
+
+
+def _module(struct: type[Struct]) -> str:
+    return struct.__module__.rpartition(".")[2]
 
 
 def _structs(kind: Any) -> list[type[Struct]]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 FORMAT: Final = 1
 """The version of the record bodies below, written into every run's first record."""
@@ -310,19 +310,19 @@ class Done(Struct, frozen=True, omit_defaults=True):
 
 
 class Question(Struct, frozen=True, omit_defaults=True):
-    """What a person is asked."""
+    """What a person is asked; what has nothing to say is left out."""
 
-    text: str
-    show: Raw = NULL
-    options: tuple[str, ...] = ()
-    form: Raw = NULL
-    """The JSON Schema of the answer, where it is a form."""
-    assignee: str = ""
-    remind_at: tuple[float, ...] = ()
-    escalate_at: float = 0.0
-    escalate_to: str = ""
-    approves: str = ""
-    """The digest of the arguments of the effect that this answer lets happen."""
+    text: Annotated[str, Meta(description="the question")]
+    show: Annotated[Raw, Meta(description="what the person should see")] = NULL
+    options: Annotated[tuple[str, ...], Meta(description="the choices")] = ()
+    form: Annotated[Raw, Meta(description="the JSON Schema of the answer, where it is a form")] = NULL
+    assignee: Annotated[str, Meta(description="who should answer")] = ""
+    remind_at: Annotated[tuple[float, ...], Meta(description="when reminders are due")] = ()
+    escalate_at: Annotated[float, Meta(description="when it is escalated")] = 0.0
+    escalate_to: Annotated[str, Meta(description="to whom")] = ""
+    approves: Annotated[
+        str, Meta(description="the digest of the arguments of the effect that the answer lets happen")
+    ] = ""
 
 
 class Opened(Struct, frozen=True, omit_defaults=True):

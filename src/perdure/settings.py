@@ -30,8 +30,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     durability: Annotated[
         Durability,
         Meta(
-            description="power: a step is synced to the device before its value is used; process: steps survive the end of "
-            "the process, and a power loss may cost the last moments. Effects are always synced"
+            description="power: a step is synced to the device before its value is used; process: steps survive the "
+            "end of the process, and a power loss may cost the last moments. Effects are always synced"
         ),
     ] = "power"
     deliveries: Annotated[
@@ -41,8 +41,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     lease_seconds: Annotated[
         float,
         Meta(
-            description="after how long without such a sign a process of which nothing else is known, on another machine, "
-            "loses its runs (PostgreSQL)"
+            description="after how long without such a sign a process of which nothing else is known, on another "
+            "machine, loses its runs (PostgreSQL)"
         ),
     ] = 30.0
     stall_seconds: Annotated[

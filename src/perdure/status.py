@@ -19,20 +19,23 @@ from perdure import clock
 from perdure.engine.ask import approving
 from perdure.engine.settle import Letter
 from perdure.engine.wait import mail_key
-from perdure.engine.whereabouts import continuation
+from perdure.engine.whereabouts import continuation, undoing_of
 from perdure.errors import CheckpointCorrupt, CommitsLost, PerdureError, RunPaused
 from perdure.records import FINISHED, Ended, Kind, Note, Opened, Repaired, Run, RunState, WaitReason, read_body
 from perdure.replay import Journal
 from perdure.settings import current_settings
 from perdure.store.lease import Park, Presence, read_park
-from perdure.telemetry.text import counted, legible
+from perdure.telemetry.text import age, counted, legible
 
 if TYPE_CHECKING:
-    from perdure.records import Mail, Question, Record, Worker
+    from perdure.records import Mail, Origin, Question, Record, Worker
     from perdure.store.protocol import Store
 
 DEMO_AGENT: Final = "perdure.demo"
 """The agent whose code needs no naming, like those whose names begin with it and a dot."""
+
+UNDO_AGENT: Final = "perdure.undo"
+"""The agent of runs that take back the effects of others; it follows the code that those had."""
 
 _WAITS: Final = frozenset({WaitReason.HUMAN, WaitReason.TIME, WaitReason.SIGNAL, WaitReason.CHILD})
 _FOREVER: Final = math.inf
@@ -119,6 +122,8 @@ class Commands:
 
     def resume(self, run: Run) -> str:
         """How to resume; the demo's code is known, any other must be named."""
+        if run.agent == UNDO_AGENT:
+            return self("undo", self.named(run), "--app", "FILE")
         if is_demo(run.agent):
             return self("resume", self.named(run))
         return self("resume", self.named(run), "--app", likely_app(run.agent) or "FILE")
@@ -196,9 +201,14 @@ def _unfinished(store: Store, run: Run, journal: Journal, last: Record, commands
     if run.state == RunState.RUNNING:
         return _held(store, run, going_on)
     if run.state == RunState.FAILED:
-        return Status(run.state, run.updated_at, cause=park.message, next=going_on)
+        taken_back, undo = undone_words(store, run, commands)
+        cause = f"{taken_back}; {park.message}" if taken_back else park.message
+        return Status(run.state, run.updated_at, cause=cause, next=undo if taken_back else going_on)
     if run.state == RunState.QUEUED:
-        return Status(run.state, run.updated_at, cause=_pause(last), next=going_on)
+        origin = origin_of(journal)
+        is_new = origin is not None and run.length == origin.records
+        cause = f"{origin_words(origin)}, not begun" if origin and is_new else _pause(last)
+        return Status(run.state, run.updated_at, cause=cause, next=going_on)
     if park.code == RunPaused.code or is_paused(store, run):
         return _paused(store, run, park, commands, going_on)
     if run.reason == WaitReason.IN_DOUBT:
@@ -278,6 +288,28 @@ def parent_of(store: Store, journal: Journal) -> Run | None:
     return newest(store, store.read_run(lineage[-1].run_id)) if lineage else None
 
 
+def origin_of(journal: Journal) -> Origin | None:
+    """Where a fork comes from; None for any other run."""
+    return journal.started().forked_from
+
+
+def origin_words(origin: Origin) -> str:
+    """The same in words."""
+    return f"fork of {origin.name} at step {origin.at}"
+
+
+def undone_words(store: Store, run: Run, commands: Commands) -> tuple[str, str]:
+    """Whether somebody had the run's effects taken back, and the command that goes on with that; empty where nobody."""
+    undoing = undoing_of(store, run.run_id)
+    if undoing is None:
+        return "", ""
+    if undoing.state == RunState.COMPLETED:
+        return f"its effects were taken back by {undoing.name}", ""
+    where = undoing.reason.replace("_", " ") or undoing.state
+    following = commands("undo", commands.named(run), "--app", likely_app(run.agent) or "FILE")
+    return f"{undoing.name} is to take its effects back ({where})", following
+
+
 def resumable(store: Store, run: Run, journal: Journal) -> Run:
     """The run to resume so that this one goes on: the outermost of those that started it and still wait for it."""
     for entry in journal.started().lineage:
@@ -313,7 +345,8 @@ def _mail_for(wait: Record, opened: Opened, mails: list[Mail]) -> Mail | None:
 def _finished(store: Store, run: Run, commands: Commands) -> Status:
     following = newest(store, run)
     if following is None or following.run_id == run.run_id:
-        return Status(run.state, run.updated_at)
+        taken_back, undo = undone_words(store, run, commands)
+        return Status(run.state, run.updated_at, cause=taken_back, next=undo)
     cause = f"goes on as {following.name}"
     return Status(run.state, run.updated_at, cause=cause, next=commands("show", commands.named(following)))
 
@@ -376,7 +409,10 @@ def _waiting(store: Store, run: Run, journal: Journal, commands: Commands, going
         child = newest(store, store.read_run(first.opened.child))
         if child is not None and child.state == RunState.WAITING:
             next_command = status_of(store, child, commands).next
-    return Status(run.state, run.updated_at, run.reason, f"{wait_words(store, first.opened)}{more}", next=next_command)
+    cause = f"{wait_words(store, first.opened)}{more}"
+    left = age(first.opened.due_at - clock.wall_seconds())
+    brief = f"time, {left} left" if run.reason == WaitReason.TIME else ""
+    return Status(run.state, run.updated_at, run.reason, cause, next=next_command, brief=brief)
 
 
 def wait_words(store: Store, opened: Opened) -> str:

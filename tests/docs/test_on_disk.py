@@ -21,8 +21,18 @@ PARTS: dict[str, type[Struct]] = {
     "failure": records.Failure,
     "tracked": records.Tracked,
     "question": records.Question,
+    "origin": records.Origin,
 }
-INLINE = (records.Ancestor, records.Kept, records.Cost, records.Lot, records.Listing, records.Listed, records.Passed)
+INLINE = (
+    records.Ancestor,
+    records.Change,
+    records.Cost,
+    records.Kept,
+    records.Listed,
+    records.Listing,
+    records.Lot,
+    records.Passed,
+)
 
 
 def test_every_table_and_column_of_the_schema_is_described(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.docs.transcripts import DOCS, EVERY_PAGE, agrees, perform, steps_of
+import perdure
+from tests.docs.transcripts import DOCS, EVERY_PAGE, Said, agrees, perform, steps_of
 
 EXECUTED = [page for page in EVERY_PAGE if steps_of(page.read_text(encoding="utf-8"))]
 
@@ -15,3 +17,20 @@ EXECUTED = [page for page in EVERY_PAGE if steps_of(page.read_text(encoding="utf
 def test_every_file_and_command_of_the_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
     for said, printed in perform(steps_of(page.read_text(encoding="utf-8")), tmp_path):
         assert agrees(said.printed, printed), f"$ {said.command}\n{printed}"
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: str(page.relative_to(DOCS)))
+def test_no_page_shows_a_fault_of_ours_or_a_place_of_whoever_wrote_it(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    transcripts = "".join(step.printed for step in steps_of(text) if isinstance(step, Said))
+    assert "this is a fault in perdure" not in transcripts
+    assert "Traceback" not in transcripts
+    assert re.search(r"/(tmp|home|root|Users)/", text) is None
+
+
+def test_every_verb_of_waiting_is_explained_with_an_example() -> None:
+    text = "".join((DOCS / "guides" / name).read_text(encoding="utf-8") for name in ("people.md", "waits.md"))
+    verbs = ("ask", "answer", "sleep", "sleep_until", "wait_for", "signal", "start", "cancel", "pause", "unpause")
+    for verb in (*verbs, "progress", "restart_with"):
+        assert hasattr(perdure, verb)
+        assert f"perdure.{verb}" in text, verb

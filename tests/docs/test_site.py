@@ -12,6 +12,7 @@ import pytest
 
 from tests.docs.transcripts import DOCS, EVERY_PAGE, ROOT
 
+LINKED = [*EVERY_PAGE, *sorted(ROOT.glob("*.md"))]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -68,7 +69,9 @@ def test_no_link_of_the_site_leads_nowhere(site: Path) -> None:
     assert dead == []
 
 
-@pytest.mark.parametrize("page", [*EVERY_PAGE, *sorted(ROOT.glob("*.md"))], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [*EVERY_PAGE, *sorted(ROOT.glob("*.md"))], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_no_link_between_files_leads_nowhere(page: Path) -> None:
     targets = [link.partition("#")[0] for link in _LINK.findall(page.read_text(encoding="utf-8"))]
     inside = [target for target in targets if target and not re.match(r"[a-z]+:", target)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,9 +30,10 @@ _VOLATILE: Final = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?( UTC)?"), "INSTANT"),
     (re.compile(r"\b\d{10}\.\d+\b"), "INSTANT"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "KEY"),
+    (re.compile(r"\bmail-[0-9a-f]{8}\b"), "MAIL"),
     (re.compile(r" *\+?\d+(\.\d+)? ?(ms|s|min|h)\b( ago)?"), " TIME"),
     (re.compile(r"\bby [\w-]+@[\w.-]+"), "by WHO"),
-    (re.compile(r"/tmp/[\w./-]+"), "FOLDER"),
+    (re.compile(r"^ *~ seconds .*\n", re.MULTILINE), ""),
     (re.compile(r"[ \t]{2,}"), "  "),
     (re.compile(r" +$", re.MULTILINE), ""),
 )
@@ -106,7 +108,7 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        quiet = {"PATH": programs, "PYTHONUNBUFFERED": "1", "COLUMNS": "100", "NO_COLOR": "1"}
+        quiet = {"PATH": programs, "PYTHONUNBUFFERED": "1", "COLUMNS": "100", "NO_COLOR": "1", "LOGNAME": "ada"}
         self._bash = subprocess.Popen(
             ["bash"],
             cwd=folder,
@@ -120,12 +122,13 @@ class Shell:
         self._heard = ""
         self._changed = threading.Condition()
         self._marks = 0
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         # The package under test is installed already; what a reader installs must be called what it is called.
         self._write('pip() { python -m pip show --quiet "${@:2}"; }')
 
     def type(self, command: str, *, until: str = "") -> str:
-        """What a command prints; one that is sent to the background is heard until it has said the last line of `until`."""
+        """What a command prints; one in the background is heard until it has said the last line of `until`."""
         with self._changed:
             before = len(self._heard)
         self._marks += 1
@@ -146,8 +149,9 @@ class Shell:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.killpg(self._bash.pid, 9)
-        self._bash.wait()
+        os.killpg(self._bash.pid, signal.SIGKILL)
+        self._listener.join(_SECONDS)
+        self._bash.__exit__(None, None, None)
 
     def _write(self, line: str) -> None:
         assert self._bash.stdin is not None

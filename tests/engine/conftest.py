@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,19 +13,23 @@ from perdure.events import Observable
 from perdure.settings import Settings
 from tests.engine.manual_clock import ManualClock
 from tests.engine.world import world
+from tests.postgres import schema_url
 
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A store and a world of the test's own."""
+    """A store and a world of the test's own; PERDURE_TEST_ENGINE=postgres has them on a server."""
     path = tmp_path / "store" / "perdure.db"
     monkeypatch.delenv("PERDURE_STORE", raising=False)
     monkeypatch.chdir(tmp_path)
-    perdure.configure(store=path)
-    world.begin(tmp_path)
-    yield path
-    close_sessions()
-    perdure.configure(**dict.fromkeys(Settings.__struct_fields__))
+    on_server = os.environ.get("PERDURE_TEST_ENGINE") == "postgres"
+    monkeypatch.delenv("PERDURE_TEST_ENGINE", raising=False)
+    with schema_url() if on_server else contextlib.nullcontext(path) as location:
+        perdure.configure(store=location)
+        world.begin(tmp_path)
+        yield path
+        close_sessions()
+        perdure.configure(**dict.fromkeys(Settings.__struct_fields__))
 
 
 @pytest.fixture

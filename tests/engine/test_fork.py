@@ -123,7 +123,7 @@ def test_an_effect_after_the_cut_is_performed_again_under_a_new_key_and_named_be
     assert plan("r", 2).repeated == ()
 
 
-def two_strands(**options: Any) -> Any:
+def two_strands(*, check: Any = None, **options: Any) -> Any:
     """An agent whose effect has an intent when its only step completes, and goes on after that."""
     gates: dict[str, asyncio.Event] = {}
 
@@ -133,6 +133,9 @@ def two_strands(**options: Any) -> Any:
         world.note(f"slow {to} {perdure.current().key}")
         world.moment("slow")
         return f"sent {to}"
+
+    if check is not None:
+        slow.check(check)
 
     async def fetching() -> None:
         fetch(0)
@@ -189,34 +192,15 @@ def test_a_keyed_effect_in_doubt_is_sent_again_by_the_fork_under_the_same_key() 
 
 
 def test_the_check_of_an_inherited_doubt_is_asked_for_the_key_of_the_other_run() -> None:
-    @perdure.effect(in_flight_seconds=0)
-    async def post_it(to: str) -> str:
-        fetch_gate.set()
-        await asyncio.sleep(0)
-        world.note(f"posted {perdure.current().key}")
-        world.moment("posted")
-        return "posted"
-
-    @post_it.check
-    async def was_posted(intent: perdure.Intent) -> perdure.Verdict:
-        is_there = f"posted {intent.key}" in world.lines
+    async def was_sent(intent: perdure.Intent) -> perdure.Verdict:
+        is_there = f"slow ada {intent.key}" in world.lines
         return perdure.happened("found") if is_there else perdure.did_not_happen()
 
-    fetch_gate = asyncio.Event()
-
-    async def fetching() -> None:
-        await fetch_gate.wait()
-        fetch(0)
-
-    @perdure.agent
-    async def agent() -> str:
-        return (await asyncio.gather(post_it("ada"), fetching()))[0]
-
-    world.killed_at("posted", lambda: perdure.run(agent, run_id="r"))
-    assert run_of("r").steps == 1
+    agent = two_strands(check=was_sent, in_flight_seconds=0)
+    world.killed_at("slow", lambda: perdure.run(agent, run_id="r"))
     made = fork("r", 1)
     assert perdure.run(agent, run_id=made.run_id) == "found"
-    assert len([line for line in world.lines if line.startswith("posted")]) == 1
+    assert len(keys_used()) == 1
 
 
 def test_the_verdict_of_the_other_run_is_not_the_forks() -> None:
@@ -362,7 +346,7 @@ def test_a_child_that_was_not_awaited_to_its_end_is_started_anew_by_the_fork() -
     @perdure.agent
     def child() -> str:
         world.note("child")
-        return perdure.ask("Name?").value
+        return str(perdure.ask("Name?").value)
 
     @perdure.agent
     def parent() -> str:
@@ -587,3 +571,18 @@ def test_a_run_with_a_deadline_gives_its_fork_as_long_again(manual_clock: Manual
     made = fork("r", 0)
     assert perdure.run(agent, run_id=made.run_id) == "page 0"
     assert read_park(run_of(made.run_id)).code == ""
+
+
+def test_a_run_forked_as_it_stands_gives_its_fork_what_is_in_doubt_now() -> None:
+    world.killed_at("send ada", lambda: perdure.run(report, 1, run_id="r"))
+    assert [again.name for again in plan("r", 0).repeated] == ["send"]
+    planned = plan("r")
+    assert (planned.origin.at, planned.repeated, planned.in_doubt) == (1, (), ("send(to='ada')",))
+    made = forks.accept(session().store, planned)
+    with pytest.raises(EffectInDoubt):
+        perdure.run(report, 1, run_id=made.run_id)
+    post(made.run_id, "did_not_happen")
+    perdure.run(report, 1, run_id=made.run_id)
+    sent = [line for line in world.lines if line.startswith("send")]
+    assert len(sent) == 2
+    assert len(set(sent)) == 1

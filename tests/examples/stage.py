@@ -18,7 +18,7 @@ from tests.crash.evidence import Journal, read_journal, reading
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 SOURCE: Final = Path(__file__).parents[2] / "src"
 WATCHED: Final = Path(__file__).parent / "watched"
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 180.0
 
 
 class Ended:

@@ -11,7 +11,6 @@ from tests.examples.stage import Stage
 
 TOPICS = ["owls", "otters", "moles", "herons"]
 RESULT = "a summary: write about 5 facts, done"
-DOLLARS_A_TEXT = 0.02
 
 
 def _committed(stage: Stage) -> set[tuple[str, str]]:

@@ -78,8 +78,8 @@ class Place:
         raise AssertionError(f"{arguments} ended without {until!r}: {process.communicate()}")
 
     def runs(self) -> list[dict[str, Any]]:
-        """All runs, newest first, as `perdure show --json` gives them."""
-        listed: list[dict[str, Any]] = self.perdure("show", "--json").json()["runs"]
+        """All runs, newest first, as `perdure ls --json` gives them."""
+        listed: list[dict[str, Any]] = self.perdure("ls", "--all", "--json").json()["runs"]
         return listed
 
     def name(self) -> str:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
 from typing import Any
+
+_SESSION = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+"""Makes its standard input the terminal that Ctrl-C comes from."""
 
 
 def runs_of(place: Any) -> list[dict[str, Any]]:
@@ -14,6 +21,35 @@ def runs_of(place: Any) -> list[dict[str, Any]]:
 def name_of(place: Any) -> str:
     """The newest run's name."""
     return str(runs_of(place)[0]["name"])
+
+
+def on_terminal(place: Any, *arguments: str) -> tuple[subprocess.Popen[bytes], int]:
+    """Start Python with these arguments on a terminal of its own, as a person would; the process, and the terminal."""
+    agents = ("AI_AGENT", "CLAUDECODE", "CODEX_SANDBOX", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SESSION, sys.executable, *arguments],
+        cwd=place.folder,
+        env={name: value for name, value in place.environment.items() if name not in agents} | {"TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    return process, ours
+
+
+def read_until(terminal: int, *wanted: bytes) -> bytes:
+    """What a terminal shows, up to these texts, one after the other."""
+    shown, rest = b"", b""
+    for text in wanted:
+        while text not in rest:
+            more = os.read(terminal, 4096)
+            assert more, shown
+            shown, rest = shown + more, rest + more
+        rest = rest.partition(text)[2]
+    return shown
 
 
 SLOW = """

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import select
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from tests.faces.terminal import typed
 from tests.faces.waiting import ASKING, LEFT
 
 
@@ -51,7 +49,7 @@ def test_resume_command_that_is_shown_goes_on(asking: Any) -> None:
     command = said.splitlines()[-1].partition("next: perdure ")[2].split()
     result = asking.perdure(*command)
     assert result.code == 0, result
-    assert 'result: "discarded by Ada"' in result.out
+    assert result.out == '"discarded by Ada"\n'
 
 
 def test_free_text_is_the_answer_as_it_is(asking: Any) -> None:
@@ -204,25 +202,27 @@ def test_terminal_is_asked_for_the_answer(asking: Any) -> None:
     assert asking.python("work.py", "describe").out == "result: Ada\n"
 
 
-def typed(place: Any, arguments: list[str], keys: bytes) -> str:
-    """What a command shows on a terminal on which somebody types."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "perdure", *arguments],
-        cwd=place.folder,
-        env=place.environment,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+def test_note_is_kept_with_the_answer_for_the_agent(place: Any) -> None:
+    place.write(
+        "work.py",
+        """
+        @perdure.agent
+        def work() -> str:
+            answer = perdure.ask("Ship?", options=["now", "later"])
+            return f"{answer.choice} because {answer.note}"
+
+        print(perdure.run(work))
+        """,
     )
-    os.close(theirs)
-    os.write(ours, keys)
-    told = b""
-    while select.select([ours], [], [], 60)[0]:
-        try:
-            told += os.read(ours, 4096)
-        except OSError:
-            break
-    assert process.wait(60) == 0, told
-    os.close(ours)
-    return told.decode()
+    place.python("work.py")
+    assert place.perdure("answer", "-", "later", "--note", "it rains").code == 0
+    assert place.python("work.py").out == "later because it rains\n"
+
+
+def test_programs_are_told_what_was_answered_and_where_the_run_stands(asking: Any) -> None:
+    name = ask(asking, "refund")
+    given = asking.perdure("answer", name[:-2], "--value", '{"cents": 5}', "--note", "fair", "--json").json()
+    assert (given["question"], given["answer"], given["note"]) == ("How much?", {"cents": 5}, "fair")
+    assert (given["still_open"], given["run"]["next"]) == (0, f"perdure resume {name} --app work.py")
+    second = asking.perdure("answer", name, "--value", '{"cents": 6}', "--json")
+    assert (second.code, second.json()["error"]["code"], second.err) == (2, "answer_refused", "")

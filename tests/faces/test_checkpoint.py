@@ -303,7 +303,7 @@ def test_step_that_was_never_reached_is_refused_in_three_lines(agent: Any, step:
 
 def test_options_that_do_not_go_together_are_refused(agent: Any) -> None:
     agent.python("work.py", "1")
-    for arguments in (["--checkpoint"], ["-", "--at", "1"]):
+    for arguments in (["--at", "1"], ["-", "--at", "1"]):
         result = agent.perdure("show", *arguments)
         assert result.code == 2, result
         assert len(result.err.splitlines()) == 3, result

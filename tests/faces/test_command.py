@@ -1,43 +1,123 @@
-"""The command as a whole: help, wrong input, colour, encodings, pipes."""
+"""The command as a whole: help, wrong input, encodings, pipes; what holds for every command is asked of every one."""
 
 from __future__ import annotations
 
-import os
-import pty
+import json
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import apsw
+import click
 import pytest
 
 from perdure.cli import COMMANDS
+from perdure.cli import perdure as root
+from tests.faces.conftest import Place, Result
+from tests.faces.many import many
 
-ESCAPE = "\x1b["
+MAKE_A_STORE = ("demo", "run", "start", "import", "doctor", "completion")
+"""Commands that begin something, bring it along, or look at the machine."""
+
+NEED_NO_STORE = ("completion", "doctor", "import")
+"""Commands that never come to a store, that look at one which cannot be opened, or that look at their file first."""
+
+TWINS = """
+    @perdure.agent
+    def twin(number: int = 0) -> str:
+        return perdure.ask("Which?").value
+
+    if __name__ == "__main__":
+        for number in (1, 2):
+            try:
+                perdure.run(twin, number, run_id=f"twin-{number}")
+            except perdure.errors.RunWaits:
+                pass
+"""
 
 
-def on_a_terminal(place: Any, *arguments: str, **environment: str) -> str:
-    """What a command shows on a terminal of its own."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "perdure", *arguments],
-        cwd=place.folder,
-        env={**place.environment, "TERM": "xterm-256color", **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    shown = b""
-    try:
-        while chunk := os.read(ours, 65536):
-            shown += chunk
-    except OSError:
-        pass  # the terminal ends with its last process
-    process.wait(timeout=30)
-    os.close(ours)
-    return shown.decode()
+class Stores(Place):
+    """A folder with two stores: one with two runs, and one that a newer perdure wrote."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.write("work.py", TWINS)
+        self.python("work.py")
+        self.whole = "./.perdure/perdure.db"
+        self.newer = folder / "newer.db"
+        self.python("work.py", PERDURE_STORE=str(self.newer))
+        connection = apsw.Connection(str(self.newer))
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA user_version = 9999")
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    return Stores(tmp_path_factory.mktemp("stores"))
+
+
+def refusals(
+    place: Place,
+    verbs: Iterable[str],
+    typed: Callable[[str], list[str]],
+    code: int,
+    json_words: Sequence[str] = ("--json",),
+    **environment: str,
+) -> list[tuple[str, dict[str, Any]]]:
+    """Each command with the error it ends with, typed for a person and for a program; they say the same."""
+    verbs = list(verbs)
+    plain = [lines_of(result, code) for result in many(place, map(typed, verbs), **environment)]
+    programs = many(place, ([*typed(verb), *json_words] for verb in verbs), **environment)
+    if not json_words:
+        return [(verb, {"message": lines[0]}) for verb, lines in zip(verbs, plain, strict=True)]
+    errors = [error_of(result, code) for result in programs]
+    for lines, error in zip(plain, errors, strict=True):
+        assert lines == [error["message"], error["safe"], error["hint"]]
+    return list(zip(verbs, errors, strict=True))
+
+
+def lines_of(result: Result, code: int) -> list[str]:
+    """A refusal as a person gets it: three lines on standard error, and nothing else."""
+    assert (result.code, result.out) == (code, ""), result
+    lines = result.err.splitlines()
+    assert [line[:9] for line in lines] == ["perdure: ", "   safe: ", "     do: "], result
+    return [line[9:] for line in lines]
+
+
+def error_of(result: Result, code: int) -> dict[str, Any]:
+    """A refusal as a program gets it: one object on standard output, and nothing else."""
+    assert (result.code, result.err) == (code, ""), result
+    whole: dict[str, dict[str, Any]] = json.loads(result.out)
+    assert list(whole) == ["error"], result
+    assert sorted(whole["error"]) == ["code", "exit_code", "hint", "message", "safe"]
+    assert whole["error"]["exit_code"] == code
+    return whole["error"]
+
+
+def arguments_of(verb: str) -> list[click.Argument]:
+    command = root.get_command(click.Context(root), verb)
+    assert command is not None
+    return [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
+
+
+def needed(verb: str) -> list[click.Argument]:
+    return [argument for argument in arguments_of(verb) if argument.required]
+
+
+def takes_run(verb: str) -> bool:
+    return any(argument.name == "run" for argument in arguments_of(verb))
+
+
+def filled(verb: str, run: str) -> list[str]:
+    """Words with which this command gets as far as the store."""
+    known = {"run": run, "runs": run, "step": "1", "target": "work.py:twin", "scenario": "crash", "shell": "bash"}
+    wanted = [argument for argument in arguments_of(verb) if argument.required or argument.name in ("run", "runs")]
+    words = [known.get(str(argument.name), "x") for argument in wanted]
+    return [*words, *{"settle": ["--fail"], "answer": ["x"]}.get(verb, [])]
 
 
 def test_perdure_and_python_m_perdure_are_one_command(place: Any) -> None:
@@ -47,48 +127,85 @@ def test_perdure_and_python_m_perdure_are_one_command(place: Any) -> None:
     assert result.out == f"perdure, version {project['project']['version']}\n"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(place: Any, command: str) -> None:
-    assert f"\n  {command} " in place.perdure("--help").out
-    result = place.perdure(command, "-h")
-    assert result.code == 0, result
-    assert result.out.startswith(f"Usage: perdure {command} ")
-    assert "--store PATH" in result.out
-    assert max(map(len, result.out.splitlines())) <= 100
+def test_every_command_explains_itself(place: Any) -> None:
+    for verb, result in zip(COMMANDS, many(place, ([verb, "--help"] for verb in COMMANDS)), strict=True):
+        assert result.code == 0, result
+        assert result.out.startswith(f"Usage: perdure {verb} ")
+        assert "--store PATH" in result.out
+        assert "--json" in result.out
+        assert max(map(len, result.out.splitlines())) <= 100, result
 
 
-@pytest.mark.parametrize("arguments", [["resme"], ["show", "--jsno"], ["settle"], ["show", "a", "b"], ["--store"]])
-def test_wrong_usage_ends_with_2(place: Any, arguments: list[str]) -> None:
-    result = place.perdure(*arguments)
-    assert result.code == 2, result
-    assert result.err.startswith("perdure: ")
-    assert "   safe: nothing was changed.\n     do: " in result.err
-    assert "Traceback" not in result.err
+def test_help_lists_every_command_in_its_order(place: Any) -> None:
+    shown = place.perdure("--help").out
+    listed = shown.partition("\nCommands:\n")[2].splitlines()
+    assert [line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "] == list(COMMANDS)
+    assert place.perdure("-h").out == shown
+
+
+def test_mistyped_command_names_the_one_that_was_meant(place: Any) -> None:
+    for verb, error in refusals(place, COMMANDS, lambda verb: [f"{verb}x"], 2):
+        assert error["message"] == f"There is no command '{verb}x'."
+        assert f"perdure {verb}" in error["hint"].partition("?")[0]
+
+
+def test_mistyped_option_names_the_one_that_was_meant(place: Any) -> None:
+    for verb, error in refusals(place, COMMANDS, lambda verb: [verb, "--stroe"], 2):
+        assert error["message"] == f"{verb} has no option --stroe."
+        assert error["hint"] == f"did you mean --store? perdure {verb} --help lists them"
+
+
+def test_missing_argument_is_named_with_how_to_type_the_command(place: Any) -> None:
+    for verb, error in refusals(place, filter(needed, COMMANDS), lambda verb: [verb], 2):
+        first = needed(verb)[0]
+        named = first.metavar or str(first.name).upper()
+        assert error["message"] == f"{verb} needs {named}."
+        assert error["hint"].startswith(f"perdure {verb} {named}")
+
+
+def test_option_without_its_value_and_a_word_too_many_are_refused(place: Any) -> None:
+    refusals(place, COMMANDS, lambda verb: [verb, "--store"], 2, json_words=[])
+    fixed = [verb for verb in COMMANDS if all(argument.nargs == 1 for argument in arguments_of(verb))]
+    refusals(place, fixed, lambda verb: [verb, *["bash"] * (len(arguments_of(verb)) + 1)], 2)
+
+
+def test_run_that_is_not_there_is_named_with_the_likeliest(stores: Stores) -> None:
+    for verb, error in refusals(stores, filter(takes_run, COMMANDS), lambda verb: [verb, *filled(verb, "twn-1")], 2):
+        assert error["message"] == f"There is no run 'twn-1' among the 2 runs in {stores.whole}.", verb
+        assert "lists them" in error["hint"]
+
+
+def test_beginning_of_several_runs_is_refused_with_their_names(stores: Stores) -> None:
+    for verb, error in refusals(stores, filter(takes_run, COMMANDS), lambda verb: [verb, *filled(verb, "twin-")], 2):
+        assert error["message"].startswith("2 runs begin with 'twin-': "), verb
+        assert error["hint"] == "write more of the one you mean"
+
+
+def test_store_that_is_not_there_is_named_and_not_made(place: Any) -> None:
+    verbs = [verb for verb in COMMANDS if verb not in MAKE_A_STORE]
+    for verb, error in refusals(place, verbs, lambda verb: [verb, *filled(verb, "-")], 6):
+        assert error["message"].startswith("There is no store at "), verb
+    assert list(place.folder.iterdir()) == []
+
+
+def test_store_of_a_newer_perdure_is_refused_and_not_touched(stores: Stores) -> None:
+    before = stores.newer.read_bytes()
+    verbs = [verb for verb in COMMANDS if verb not in NEED_NO_STORE]
+    typed = {"PERDURE_STORE": str(stores.newer)}
+    for verb, error in refusals(stores, verbs, lambda verb: [verb, *filled(verb, "-")], 6, **typed):
+        assert error["code"] == "schema_too_new", verb
+    assert stores.newer.read_bytes() == before
 
 
 def test_store_may_be_named_before_or_after_the_command(place: Any) -> None:
     place.perdure("--store", "one.db", "demo", "--fast")
-    for arguments in (["--store", "one.db", "show"], ["show", "--store", "one.db"]):
+    for arguments in (["--store", "one.db", "ls"], ["ls", "--store", "one.db"]):
         result = place.perdure(*arguments)
         assert result.code == 0, result
         assert "next: perdure resume " in result.out
-        assert result.out.rstrip().endswith("--store one.db")
-    assert place.perdure("show", PERDURE_STORE="one.db").code == 0
-    assert place.perdure("show", "--store", "").code == 2
-
-
-def test_colour_is_for_terminals_that_want_it(place: Any) -> None:
-    plain = place.perdure("demo", "--fast").out + place.perdure("show").out + place.perdure("show", "-").out
-    assert ESCAPE not in plain
-    assert ESCAPE in on_a_terminal(place, "show")
-    assert ESCAPE not in on_a_terminal(place, "show", NO_COLOR="1")
-    assert ESCAPE not in on_a_terminal(place, "show", TERM="dumb")
-
-
-def test_terminal_shows_the_same_lines_as_a_file(place: Any) -> None:
-    place.perdure("demo", "--fast")
-    shown = on_a_terminal(place, "show", "-", NO_COLOR="1").replace("\r\n", "\n")
-    assert shown == place.perdure("show", "-").out
+        assert "--store one.db\n" in result.out
+    assert place.perdure("ls", PERDURE_STORE="one.db").code == 0
+    assert place.perdure("ls", "--store", "").code == 2
 
 
 def test_terminal_without_unicode_is_no_error(place: Any) -> None:
@@ -117,11 +234,10 @@ def test_fault_of_ours_is_named_without_a_traceback(place: Any) -> None:
     place.write(
         "broken.py",
         """
-        import perdure.cli.runs
-        import perdure.cli.show
-        perdure.cli.show.every_run = lambda store: 1 // 0
+        import perdure.cli.inbox
+        perdure.cli.inbox._page = lambda store, page: 1 // 0
         from perdure.cli import main
-        sys.exit(main(["show"]))
+        sys.exit(main(["inbox", *sys.argv[1:]]))
         """,
     )
     place.perdure("demo", "--fast")
@@ -130,6 +246,8 @@ def test_fault_of_ours_is_named_without_a_traceback(place: Any) -> None:
     assert result.err.startswith("perdure: ZeroDivisionError: integer division or modulo by zero (broken.py, line ")
     assert "Traceback" not in result.err
     assert "     do: this is a fault in perdure" in result.err
+    as_json = place.python("broken.py", "--json")
+    assert (as_json.code, as_json.json()["error"]["code"], as_json.err) == (1, "internal", "")
 
 
 def test_a_file_in_the_folder_is_not_mistaken_for_a_module(place: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.faces.terminal import typed
 from tests.faces.waiting import ASKING, LEFT
 
 HELD = """
@@ -113,18 +114,18 @@ def test_list_shows_reason_progress_and_tags_and_filters_by_tag(asking: Any) -> 
     asking.python("work.py", "choose")
     asking.python("work.py", "listen")
     name = asking.name()
-    shown = asking.perdure("show").out
+    shown = asking.perdure("ls").out
     assert re.search(rf"^{name} +work.listen +waiting: signal +0 ", shown, re.MULTILINE), shown
     assert "  progress 2/5 listening   team=billing\n" in shown
     assert "  waits for the signal 'go'\n" in shown
-    only = asking.perdure("show", "--tag", "team=billing", "--json").json()["runs"]
+    only = asking.perdure("ls", "--tag", "team=billing", "--json").json()["runs"]
     assert [run["name"] for run in only] == [name]
     assert only[0]["tags"] == {"team": "billing"}
     assert only[0]["progress"] == {"done": 2, "total": 5, "text": "listening"}
-    assert "has team=sales." in asking.perdure("show", "--tag", "team=sales").out
-    assert asking.perdure("show", "--tag", "team=billing", "--tag", "env=x", "--json").json()["runs"] == []
-    for arguments in (["--tag", "team"], ["--tag", "=x"], [name, "--tag", "team=billing"]):
-        result = asking.perdure("show", *arguments)
+    assert "has tag team=sales." in asking.perdure("ls", "--tag", "team=sales").out
+    assert asking.perdure("ls", "--tag", "team=billing", "--tag", "env=x", "--json").json()["runs"] == []
+    for arguments in (["--tag", "team"], ["--tag", "=x"]):
+        result = asking.perdure("ls", *arguments)
         assert result.code == 2, result
         assert len(result.err.splitlines()) == 3, result
 
@@ -179,3 +180,50 @@ def test_child_that_is_parked_is_resumed_by_its_own_name(asking: Any) -> None:
     parked = next(run for run in asking.runs() if run["name"] == child)
     assert (parked["state"], parked["reason"]) == ("waiting", "parked")
     assert parked["next"] == f"perdure resume {child} --app work.py"
+
+
+def test_cancelling_needs_a_word_of_a_person(asking: Any) -> None:
+    asking.python("work.py", "choose")
+    name = asking.name()
+    for more in ([], ["--json"]):
+        result = asking.perdure("cancel", name, *more)
+        assert result.code == 2, result
+        assert f"Cancel {name} for good needs your word, and nobody can be asked here." in result.out + result.err
+        assert f"perdure cancel {name}{' --json' if more else ''} --yes" in result.out + result.err
+    assert asking.runs()[0]["state"] == "waiting"
+    said = typed(asking, ["cancel", name], b"n\n", code=2)
+    assert f"Cancel {name} for good?" in said
+    assert asking.runs()[0]["state"] == "waiting"
+    assert "cancelled; what its 1 completed step did stands" in typed(asking, ["cancel", name], b"y\n")
+    assert asking.runs()[0]["state"] == "cancelled"
+
+
+def test_coding_agent_is_never_asked(asking: Any) -> None:
+    asking.python("work.py", "choose")
+    for variable in ("AI_AGENT", "CLAUDECODE"):
+        asking.environment[variable] = "1"
+        assert "nobody can be asked here" in typed(asking, ["cancel", "-"], b"y\n", code=2)
+        assert "there is no terminal to ask on" in typed(asking, ["answer", "-"], b"send\n", code=2)
+        del asking.environment[variable]
+    assert asking.runs()[0]["state"] == "waiting"
+
+
+def test_programs_are_told_what_was_asked_and_where_the_run_stands(asking: Any) -> None:
+    asking.python("work.py", "choose")
+    name = asking.name()
+    paused = asking.perdure("pause", name[:-2], "--json").json()
+    assert (paused["asked"], paused["is_done"], paused["run"]["next"]) == ("pause", True, f"perdure unpause {name}")
+    assert asking.perdure("unpause", "-", "--json").json()["run"]["next"] == f"perdure answer {name} <send|discard>"
+    ended = asking.perdure("cancel", "-", "--yes", "--json").json()
+    assert (ended["asked"], ended["is_done"], ended["run"]["state"]) == ("cancel", True, "cancelled")
+    again = asking.perdure("cancel", "-", "--yes", "--json")
+    assert (again.code, again.json()["error"]["exit_code"], again.err) == (2, 2, "")
+
+
+def test_program_is_told_that_a_held_run_has_still_to_end(place: Any) -> None:
+    place.write("work.py", HELD)
+    process = place.start("work.py")
+    asked = place.perdure("cancel", "-", "--yes", "--json").json()
+    assert (asked["is_done"], asked["run"]["state"]) in ((False, "running"), (True, "cancelled"))
+    process.wait(60)
+    assert place.runs()[0]["state"] == "cancelled"

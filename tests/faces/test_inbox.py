@@ -100,5 +100,86 @@ def test_store_that_is_not_there_is_not_made(place: Any, arguments: list[str]) -
     assert list(place.folder.iterdir()) == []
 
 
+def test_effect_that_was_settled_leaves_the_inbox_before_the_run_hears_of_it(agent: Any) -> None:
+    agent.python("work.py", "1", KILL="send")
+    agent.python("work.py", "1")
+    agent.perdure("settle", "-", "--did-not-happen")
+    assert "waits for a person" in agent.perdure("inbox").out
+    assert agent.perdure("inbox", "--json").json()["others"] == []
+
+
+def test_parked_run_is_listed_with_its_command(asking: Any) -> None:
+    asking.python("work.py", "listen")
+    name = asking.name()
+    asking.perdure("signal", name, "go")
+    asking.perdure("pause", name)
+    assert asking.python("work.py", "listen").code == 5
+    (other,) = asking.perdure("inbox", "--json").json()["others"]
+    assert (other["name"], other["reason"], other["next"]) == (name, "parked", f"perdure unpause {name}")
+    assert f"    next: perdure unpause {name}\n" in asking.perdure("inbox").out
+
+
+def test_pages_hold_twenty_runs_and_lead_to_each_other(place: Any) -> None:
+    place.write(
+        "work.py",
+        """
+        perdure.configure(quiet=True, durability="process")
+
+        @perdure.agent
+        def work(number: int) -> str:
+            return perdure.ask(f"Question {number}?").value
+
+        for number in range(45):
+            try:
+                perdure.run(work, number)
+            except perdure.errors.RunWaits:
+                pass
+        """,
+    )
+    assert place.python("work.py").code == 0
+    found: list[str] = []
+    page = 1
+    while page:
+        whole = place.perdure("inbox", "--page", str(page), "--json").json()
+        assert (whole["page"], len(whole["questions"])) == (page, 20 if page < 3 else 5)
+        found += [asked["text"] for asked in whole["questions"]]
+        page = whole["next_page"]
+    assert found == [f"Question {number}?" for number in range(45)]
+    everything = place.perdure("inbox", "--all", "--json").json()
+    assert ([asked["text"] for asked in everything["questions"]], everything["next_page"]) == (found, 0)
+    shown = place.perdure("inbox", "--page", "2").out
+    assert shown.endswith("next: perdure inbox --page 3\n")
+    assert "page 2, 45 runs wait" in shown
+    assert place.perdure("inbox", "--page", "9").out.endswith("waits for a person on page 9.\n")
+    assert "next: perdure inbox" not in place.perdure("inbox", "--page", "3").out
+    (first,) = (asked for asked in everything["questions"] if asked["text"] == "Question 0?")
+    place.perdure("answer", first["run_id"], "done")
+    again = place.perdure("inbox", "--json").json()["questions"]
+    assert [asked["text"] for asked in again] == found[1:21]
+
+
+def test_runs_of_one_name_are_named_by_their_ids(place: Any) -> None:
+    place.write(
+        "work.py",
+        """
+        from perdure import clock
+        clock.pick = lambda words: words[0]  # chance gives both the same name
+
+        @perdure.agent
+        def work(number: int) -> str:
+            return perdure.ask("Which?").value
+
+        for number in (1, 2):
+            try:
+                perdure.run(work, number, run_id=f"id-{number}")
+            except perdure.errors.RunWaits:
+                pass
+        """,
+    )
+    assert place.python("work.py").code == 0
+    questions = place.perdure("inbox", "--json").json()["questions"]
+    assert [asked["answer"] for asked in questions] == ["perdure answer id-1 <text>", "perdure answer id-2 <text>"]
+
+
 def asking_store(place: Any) -> str:
-    return str(place.perdure("show", "--json").json()["store"])
+    return str(place.perdure("ls", "--json").json()["store"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.faces.moving import SLOW, name_of, runs_of
+from tests.faces.moving import SLOW, name_of, on_terminal, read_until, runs_of
 
 
 def killed(place: Any, where: str, pages: str = "3") -> str:
@@ -240,3 +241,70 @@ def test_async_agent_resumes_too(place: Any) -> None:
     assert result.code == 0, result
     assert result.out == "2\n"
 
+
+@pytest.mark.parametrize(("typed", "code", "state"), [(b"y", 0, "completed"), (b"n", 2, "queued"), (b"", 2, "queued")])
+def test_file_that_seems_to_have_the_code_is_loaded_only_if_a_person_says_so(
+    agent: Any, typed: bytes, code: int, state: str
+) -> None:
+    killed(agent, "1")
+    process, terminal = on_terminal(agent, "-P", "-m", "perdure", "resume")
+    read_until(terminal, b"seems to be in work.py. Load that and resume? [y/N]:")
+    os.write(terminal, typed + b"\n")
+    read_until(terminal, b"completed" if code == 0 else b"do: start its script again")
+    assert process.wait(timeout=30) == code
+    assert runs_of(agent)[0]["state"] == state
+
+
+def test_json_is_one_object_with_run_result_and_what_was_saved(agent: Any) -> None:
+    name = killed(agent, "1")
+    shown = agent.perdure("resume", name, "--app", "work.py", "--json").json()
+    assert (shown["run"]["name"], shown["run"]["state"]) == (name, "completed")
+    assert shown["result"] == "sent to ada@example.com"
+    assert (shown["saved"]["steps"], shown["exit_code"]) == (2, 0)
+    finished = agent.perdure("resume", name, "--json").json()
+    assert (finished["result"], finished["saved"]["steps"]) == ("sent to ada@example.com", 0)
+    nothing = agent.perdure("resume", "--json").json()
+    assert (nothing["run"], nothing["resumed"]) == (None, [])
+    unknown = agent.perdure("resume", "nobody", "--json")
+    assert (unknown.code, unknown.json()["error"]["code"]) == (2, "unknown_run")
+
+
+def test_interrupted_resume_says_how_to_go_on(place: Any) -> None:
+    place.write("work.py", SLOW)
+    place.start("work.py").kill()
+    process = place.start("-m", "perdure", "resume", "--app", "work.py")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    name = name_of(place)
+    assert err.splitlines()[-3:] == [
+        f"perdure: Run {name} was stopped (queued).",
+        "   safe: 1 completed step is saved.",
+        f"     do: perdure resume {name} --app work.py",
+    ]
+
+
+def test_children_are_one_line_each_in_the_view_of_their_parent(place: Any) -> None:
+    place.write(
+        "work.py",
+        """
+        @perdure.step
+        def one() -> int:
+            return 1
+
+        @perdure.agent
+        def inner(number: int) -> int:
+            return one() + number
+
+        @perdure.agent
+        def outer() -> int:
+            first = one()
+            if os.environ.get("KILL"):
+                os.kill(os.getpid(), 9)
+            return first + sum([perdure.start(inner, number).result() for number in range(3)])
+        """,
+    )
+    place.perdure("run", "work.py:outer", KILL="1")
+    result = place.perdure("resume", "--app", "work.py")
+    assert (result.code, result.out) == (0, "7\n"), result
+    assert len(re.findall(r"^  child \S+  completed, 1 step$", result.err, re.MULTILINE)) == 3
+    assert result.err.splitlines()[-1] == "  completed  4 steps, delivery 2"

@@ -26,6 +26,7 @@ def test_happened_with_its_result_goes_on_without_doing_it_again(doubt: Any) -> 
     result = doubt.perdure("settle", name, "send", "--happened", '"sent by hand"')
     assert result.code == 0, result
     assert f'{name}  3 send: it happened, result "sent by hand" (by ' in result.out
+    assert "  then: a resume takes that for its result and goes on; it is not performed again\n" in result.out
     assert f"next: perdure resume {name} --app work.py" in result.out
     assert "settled by" in doubt.perdure("show").out
     assert doubt.python("work.py", "2").out == "result: sent by hand\n"
@@ -33,15 +34,19 @@ def test_happened_with_its_result_goes_on_without_doing_it_again(doubt: Any) -> 
 
 
 def test_did_not_happen_performs_it_once_more(doubt: Any) -> None:
-    assert doubt.perdure("settle", "-", "3", "--did-not-happen").code == 0
+    settled = doubt.perdure("settle", "-", "3", "--did-not-happen")
+    assert settled.code == 0, settled
+    assert "  then: a resume performs it, and goes on\n" in settled.out
     result = doubt.perdure("resume", "--app", "work.py")
     assert result.code == 0, result
-    assert "says: it did not happen. Doing it." in result.out
+    assert "says: it did not happen. Doing it." in result.err
     assert sent(doubt) == 2
 
 
 def test_fail_ends_the_run_there(doubt: Any) -> None:
-    assert doubt.perdure("settle", "-", "send", "--fail").code == 0
+    settled = doubt.perdure("settle", "-", "send", "--fail")
+    assert settled.code == 0, settled
+    assert "  then: a resume ends the run there, as failed\n" in settled.out
     result = doubt.perdure("resume", "--app", "work.py")
     assert result.code == 1, result
     assert "was settled as failed by" in result.err
@@ -84,6 +89,7 @@ def test_wrong_input_is_refused_and_nothing_recorded(doubt: Any) -> None:
         (["send", "--happened", "{not json"], "is not JSON"),
         (["send", "--happened", "sent"], """--happened '"sent"'"""),
         (["send", "--happened", "NaN"], "is not JSON"),
+        ([], "Say one of: --happened [JSON], --did-not-happen, --fail."),
         (["send"], "Say one of: --happened [JSON], --did-not-happen, --fail."),
         (["send", "--fail", "--did-not-happen"], "Say one of"),
         (["send", "--happened", "1", "--fail"], "Say one of"),
@@ -135,3 +141,24 @@ def test_effects_of_one_name_are_settled_by_number(place: Any) -> None:
     assert "still in doubt: 2 send(to='bob')" in first.out, first
     assert place.perdure("settle", "-", "2", "--happened", '"bob"').code == 0
     assert place.python("work.py").out == "['ada', 'bob']\n"
+
+
+def test_step_may_be_left_out_where_one_effect_is_in_doubt(doubt: Any) -> None:
+    name = doubt.name()
+    result = doubt.perdure("settle", name[:-2], "--happened", '"sent by hand"', "--by", "Ada")
+    assert result.code == 0, result
+    assert f'{name}  3 send: it happened, result "sent by hand" (by Ada)\n' in result.out
+    assert doubt.python("work.py", "2").out == "result: sent by hand\n"
+    nothing = doubt.perdure("settle", "-", "--fail")
+    assert nothing.code == 2, nothing
+    assert f"Nothing in run {name} is in doubt." in nothing.err
+
+
+def test_programs_are_told_the_verdict_and_what_follows(doubt: Any) -> None:
+    whole = doubt.perdure("settle", "-", "send", "--happened", '"x"', "--by", "Ada", "--json").json()
+    assert (whole["step"], whole["number"], whole["outcome"], whole["result"]) == ("send", 3, "happened", "x")
+    assert (whole["by"], whole["still_in_doubt"]) == ("Ada", 0)
+    assert whole["consequence"].startswith("a resume takes that for its result")
+    assert whole["run"]["next"] == f"perdure resume {doubt.name()} --app work.py"
+    again = doubt.perdure("settle", "-", "send", "--happened", '"x"', "--by", "Bob", "--json").json()
+    assert again["by"] == "Ada"

@@ -59,3 +59,10 @@ def test_refusals_are_three_lines(listening: Any) -> None:
     ended = listening.perdure("signal", "-", "go")
     assert ended.code == 2, ended
     assert "is cancelled: it hears nothing any more." in ended.err
+
+
+def test_programs_are_told_whether_it_is_awaited(listening: Any) -> None:
+    early = listening.perdure("signal", listening.name()[:-2], "later", "--json").json()
+    assert (early["signal"], early["is_awaited"], early["run"]["reason"]) == ("later", False, "signal")
+    sent = listening.perdure("signal", "-", "go", "--json").json()
+    assert (sent["is_awaited"], sent["run"]["next"]) == (True, f"perdure resume {listening.name()} --app work.py")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+
+from tests.faces.terminal import typed
 
 
 def damage(place: Any, statement: str, *arguments: object) -> None:
@@ -99,10 +97,10 @@ def test_repaired_run_repeats_only_what_was_set_aside_and_doubts_its_effect(stop
 def test_damaged_row_does_not_hide_the_other_runs_and_can_be_repaired(stopped: Any) -> None:
     stopped.python("work.py", "1")
     damage(stopped, "UPDATE runs SET steps = 40 WHERE run = 1")
-    shown = stopped.perdure("show")
+    shown = stopped.perdure("ls")
     assert shown.code == 0, shown
     assert "completed" in shown.out
-    assert "damaged  run " in shown.out
+    assert "damaged" in shown.out
     assert stopped.perdure("show", "-").code == 0
     assert stopped.perdure("verify").code == 6
     result = stopped.perdure("repair", "--all", "--yes")
@@ -115,28 +113,61 @@ def test_repair_asks_and_a_missing_terminal_is_no_yes(stopped: Any) -> None:
     damage_record(stopped, 3)
     result = stopped.perdure("repair", "--all", typed="y\n")
     assert result.code == 2, result
-    assert "add --yes" in result.err
+    assert "do: perdure repair --all --yes" in result.err
     assert stopped.perdure("verify").code == 6
 
 
-@pytest.mark.parametrize(("typed", "code", "verified"), [(b"n\n", 130, 6), (b"y\n", 0, 0)])
-def test_repair_obeys_the_answer_on_a_terminal(stopped: Any, typed: bytes, code: int, verified: int) -> None:
+@pytest.mark.parametrize(("keys", "code", "verified"), [(b"n\n", 2, 6), (b"y\n", 0, 0)])
+def test_repair_obeys_the_answer_on_a_terminal(stopped: Any, keys: bytes, code: int, verified: int) -> None:
     damage_record(stopped, 3)
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "perdure", "repair", "--all"],
-        cwd=stopped.folder,
-        env=stopped.environment,
-        stdin=theirs,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    os.close(theirs)
-    os.write(ours, typed)
-    process.communicate(timeout=30)
-    os.close(ours)
-    assert process.returncode == code
+    shown = typed(stopped, ["repair", "--all"], keys, code=code)
+    assert "record 3 is damaged" in shown
     assert stopped.perdure("verify").code == verified
+
+
+def test_programs_get_what_is_damaged_and_what_was_mended(stopped: Any) -> None:
+    assert stopped.perdure("verify", "--json").json() == {
+        "whole": True,
+        "store": "./.perdure/perdure.db",
+        "runs_whole": 1,
+        "records_whole": 5,
+        "damage": [],
+        "losses": [],
+        "parked": [],
+    }
+    assert stopped.perdure("repair", "--all", "--json").json() == {"runs": []}
+    name = stopped.name()
+    damage_record(stopped, 3)
+    found = stopped.perdure("verify", "--json")
+    assert found.code == 6
+    (damaged,) = found.json()["damage"]
+    assert damaged == {
+        "where": f"run {name}",
+        "what": "record 3 is damaged (its digest does not match)",
+        "run_id": damaged["run_id"],
+        "trusted": 3,
+        "next": f"perdure repair {name}",
+    }
+    refused = stopped.perdure("repair", name, "--json")
+    assert (refused.code, refused.json()["error"]["code"]) == (2, "usage")
+    mended = stopped.perdure("repair", name, "--json", "--yes")
+    assert (mended.code, mended.err) == (0, "")
+    (run,) = mended.json()["runs"]
+    assert (run["name"], run["repaired"], run["set_aside"], run["error"]) == (name, True, 2, "")
+    assert run["next"].startswith(f"perdure resume {name}")
+    assert stopped.perdure("verify", "--json").json()["whole"]
+
+
+def test_programs_get_a_loss_and_who_is_parked_by_it(agent: Any) -> None:
+    put_back_older_copy(agent)
+    assert agent.python("work.py", "5").code == 6
+    found = agent.perdure("verify", "--json")
+    assert found.code == 6
+    name = agent.name()
+    (loss,) = found.json()["losses"]
+    assert loss["expected"] > loss["found"] > 0
+    (parked,) = found.json()["parked"]
+    assert (parked["name"], parked["next"]) == (name, f"perdure repair {name}")
 
 
 def test_whole_run_needs_no_repair(stopped: Any) -> None:
@@ -167,7 +198,7 @@ def test_a_run_that_is_gone_with_its_log_is_said_before_anything_runs_again(agen
     assert told.out == ""
 
 
-def test_older_copy_put_back_is_noticed_and_repaired(agent: Any) -> None:
+def put_back_older_copy(agent: Any) -> None:
     """Everything but the mark is set back: acknowledged commits are gone."""
     agent.python("work.py", "5", KILL="0")
     older = agent.folder / "older"
@@ -178,6 +209,10 @@ def test_older_copy_put_back_is_noticed_and_repaired(agent: Any) -> None:
     agent.python("work.py", "5", KILL="3")
     for path in older.iterdir():
         shutil.copy(path, agent.database.parent / path.name)
+
+
+def test_older_copy_put_back_is_noticed_and_repaired(agent: Any) -> None:
+    put_back_older_copy(agent)
     noticed = agent.perdure("verify")
     assert noticed.code == 6, noticed
     assert "lost" in noticed.out

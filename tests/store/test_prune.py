@@ -86,6 +86,10 @@ def child_of(store: Store, parent: str, run_id: str) -> Run:
     return claimed(store, run_id)
 
 
+on_files = pytest.mark.parametrize("place", ["memory", "sqlite"], indirect=True)
+
+
+@on_files
 class TestWhatGoes:
     def test_finished_runs_go_whole(self, store: Store, other: Store) -> None:
         ended(store, "run-1")
@@ -137,6 +141,7 @@ class TestWhatGoes:
         assert kept(store) == set()
 
 
+@on_files
 class TestWhatIsNeeded:
     def test_the_parent_of_an_unfinished_run_stays(self, store: Store) -> None:
         ended(store, "parent")
@@ -197,6 +202,7 @@ def prune_of(store: Store) -> Any:
     return lambda old: list(store.prune(old))
 
 
+@on_files
 class TestBlobs:
     def test_go_once_nobody_refers_to_them(self, store: Store) -> None:
         address = blobs.pack(CONTENT)[0]
@@ -388,15 +394,18 @@ class TestMeanwhile:
 
     def test_it_is_stored_again_under_numbers_that_another_pruning_freed(self, sqlite: SqliteStore, path: Path) -> None:
         """The record that told old from new is gone: everything is looked at anew."""
-        land(sqlite, ending(land(sqlite, large_step(held_run(sqlite, "run-1"), CONTENT))))
+        old = land(sqlite, ending(land(sqlite, large_step(held_run(sqlite, "old"), CONTENT))))
+        young = held_run(sqlite, "young")
+        for _ in range(20):
+            young = land(sqlite, step(young))
+        land(sqlite, ending(young))
         other = SqliteStore(path)
-        removing = sqlite.prune(EVERYTHING)
-        next(removing)
-        ended(other, "run-2")
-        land(other, large_step(held_run(other, "run-3"), CONTENT))
-        prune(other)
-        land(other, large_step(held_run(other, "run-4"), CONTENT))
+        removing = sqlite.prune(Old(old.updated_at + 1))
+        assert next(removing).runs == 1
+        assert prune(other).runs == 1
+        land(other, large_step(held_run(other, "new"), CONTENT))
         assert sum(part.blobs for part in removing) == 0
+        assert other.load_blob(blobs.pack(CONTENT)[0]) == CONTENT
         assert findings(other) == []
         other.close()
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from perdure import clock
 from perdure.cli.status import Status, status_of
 from perdure.engine.lifecycle import UNDONE
-from perdure.engine.whereabouts import previous_id
+from perdure.engine.whereabouts import previous_id, undoing_of
 from perdure.errors import CheckpointCorrupt
 from perdure.records import FINISHED, Run, RunState, WaitReason
 from perdure.replay import Journal
@@ -113,7 +113,7 @@ def _refusal(store: Store, run: Run, status: Status, bounds: Bounds, *, is_due: 
 def _why_not_failed(store: Store, run: Run, bounds: Bounds) -> str:
     """A failed run goes on only if that was asked for, and if it is still what its caller wants."""
     newest = store.list_runs(agent=run.agent, arguments=run.arguments, limit=1)
-    if read_park(run).code == UNDONE:
+    if read_park(run).code == UNDONE or undoing_of(store, run.run_id) is not None:
         return "failed, and its effects were undone"
     if newest and newest[0].run_id != run.run_id:
         return f"failed, and the same call was made again since: {newest[0].name}"

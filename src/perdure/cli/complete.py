@@ -56,7 +56,7 @@ class Completion(Struct, frozen=True):
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(list(_INSTALL)))
+@click.argument("shell", metavar="SHELL", type=click.Choice(list(_INSTALL)))
 @json_option(Completion)
 @store_option
 def completion(shell: str, *, as_json: bool) -> None:

@@ -9,21 +9,21 @@ from perdure.records import Ended, Kind, RunState, read_body
 from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:
-    from perdure.records import Record
+    from perdure.records import Record, Run
     from perdure.status import Status
     from perdure.store.protocol import Store
 
 _RESULT_CHARACTERS: Final = 500
 
 
-def tell_end(store: Store, status: Status, last: Record) -> None:
+def tell_end(store: Store, run: Run, status: Status, last: Record) -> None:
     """The lines below a timeline."""
     result = result_of(store, last)
     if result is not None:
         say(f"  {good('completed')}")
         say(f"  result: {legible(result.decode(), _RESULT_CHARACTERS)}")
     if status.cause:
-        first, *more = status.cause.splitlines()
+        first, *more = status.cause.removeprefix(f"Run {run.name}: ").splitlines()
         say(joined(status.words, legible(first)))
         for line in more:
             say(f"  {legible(line)}")

@@ -9,6 +9,7 @@ from perdure.cli.ls import facts_words
 from perdure.cli.rows import COLOURS
 from perdure.cli.screen import bold, columns, dim, say, spread
 from perdure.records import FINISHED, read_body
+from perdure.status import origin_words
 from perdure.telemetry.saving import money
 from perdure.telemetry.text import counted, duration, legible
 
@@ -25,6 +26,8 @@ def tell_head(run: Run, status: Status, first: Record, parent: Run | None) -> No
     say(dim(f"  id {legible(run.run_id)}   started {began}"))
     if parent is not None:
         say(dim(f"  child of {legible(parent.name)} ({legible(parent.agent)})"))
+    if (origin := read_body(first).forked_from) is not None:
+        say(dim(f"  {legible(origin_words(origin))}"))
     if took := _took(run):
         say(dim(f"  {took}"))
     if facts := facts_words(run, status):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -82,7 +81,6 @@ class Log:
         kin = Kin(self._store, referred_runs(new))
         for moment in Teller(records).tell(new, kin.words):
             say(msgspec.json.encode(moment).decode() if mode.as_json else _line(moment))
-        sys.stdout.flush()
 
     def _say_if_nobody_goes_on(self) -> None:
         """Where a run stands still, say why, once, beside the log."""

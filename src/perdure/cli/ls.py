@@ -16,7 +16,7 @@ from perdure.cli.paging import Page, page_of, page_options, refuse_beyond
 from perdure.cli.rows import COLOURS, cost_words, progress_words, short_age, short_agent
 from perdure.cli.screen import bad, bold, columns, dim, print_json, say
 from perdure.cli.status import status_of
-from perdure.cli.table import Column, Row, laid_out
+from perdure.cli.table import Column, Row, command_lines, laid_out
 from perdure.status import tags_of
 from perdure.store.protocol import Which
 from perdure.telemetry.text import legible
@@ -125,7 +125,7 @@ def _below(run: Run, status: Status) -> Iterator[str]:
         cause = status.cause.splitlines()[0].removeprefix(f"Run {run.name}: ")
         yield f"  {dim(legible(cause, _LINE_CHARACTERS))}"
     if status.next:
-        yield f"  {dim('next:')} {status.next}"
+        yield from command_lines(status.next, width=0 if is_plain() else columns())
 
 
 def facts_words(run: Run, status: Status) -> str:

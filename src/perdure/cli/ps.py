@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Annotated, Final
 
 import click
@@ -117,17 +118,15 @@ def _lines(seen: Processes, runs: list[tuple[Run, Status]], page: Page, *, finis
         yield f"  {dim('next:')} {command('verify')}"
     if left := page.left(seen.total):
         yield dim(f"… and {left:,} more: {_page_command(page, page.number + 1, finished=finished)}")
-    yield _summary(seen, Tally(seen.states, seen.reasons))
+    summary = _summary(seen, Tally(seen.states, seen.reasons))
+    yield from (map(dim, textwrap.wrap(summary, columns(), subsequent_indent="  ")) if runs else [summary])
 
 
 def _table(runs: list[tuple[Run, Status]]) -> Iterator[str]:
     has_cost = any(run.dollars or run.tokens for run, _ in runs)
-    shown: tuple[Column, ...] = _COLUMNS if has_cost else _COLUMNS[:_COST]
+    shown = _COLUMNS if has_cost else _COLUMNS[:_COST]
     rows = [_row(run, status, len(shown)) for run, status in runs]
-    width = columns()
-    if is_plain():  # nothing is cut where no terminal must be fitted
-        shown = tuple(msgspec.structs.replace(column, least=0) for column in shown)
-    return laid_out(shown, rows, width=width)
+    return laid_out(shown, rows, width=0 if is_plain() else columns())
 
 
 def _row(run: Run, status: Status, count: int) -> Row:
@@ -152,7 +151,7 @@ def _summary(seen: Processes, tally: Tally) -> str:
     words = ", ".join(_counted(tally, state) for state in _TOLD if tally.states[state])
     if not tally.unfinished:
         return f"Nothing is unfinished in {seen.store}: {words}. {command('ls')} lists them."
-    return dim(f"{counted(everything, 'run')}: {words}")
+    return f"{counted(everything, 'run')}: {words}"
 
 
 def _counted(tally: Tally, state: RunState) -> str:

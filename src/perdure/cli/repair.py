@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
+from typing import Annotated
 
 import click
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from perdure.cli.options import command, looking, run_argument, store_option, writing
+from perdure.cli.mode import mode
+from perdure.cli.options import command, confirm, json_option, looking, run_argument, store_option, writing, yes_option
 from perdure.cli.runs import find_run
-from perdure.cli.screen import bold, dim, fail, good, say
+from perdure.cli.screen import bold, dim, fail, good, print_json, say
 from perdure.cli.status import resume_command
 from perdure.errors import CommitsLost, PerdureError, StoreError, UsageError
 from perdure.records import Run
@@ -26,12 +27,31 @@ class Patient(Struct, frozen=True):
     why: str
 
 
+class RepairedRun(Struct, frozen=True):
+    """A run that could not go on as it was."""
+
+    run_id: Annotated[str, Meta(description="the run's id")]
+    name: Annotated[str, Meta(description="its readable name")]
+    why: Annotated[str, Meta(description="what was wrong with it")]
+    repaired: Annotated[bool, Meta(description="whether it can go on now")]
+    set_aside: Annotated[int, Meta(description="how many records were set aside; effects among them are in doubt")]
+    error: Annotated[str, Meta(description="why it could not be repaired; empty where it was")]
+    next: Annotated[str, Meta(description="the command that takes it further")]
+
+
+class Repaired(Struct, frozen=True):
+    """What `perdure repair` did."""
+
+    runs: Annotated[list[RepairedRun], Meta(description="each run that was not whole; none where nothing was to do")]
+
+
 @click.command()
 @run_argument(required=False)
 @click.option("--all", "everything", is_flag=True, help="Every run that is damaged or parked by lost commits.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
+@json_option(Repaired)
 @store_option
-def repair(run: str | None, *, everything: bool, yes: bool) -> int:
+def repair(run: str | None, *, everything: bool, sure: bool, as_json: bool) -> int:
     """Let a damaged run go on from its trusted records.
 
     The records after them are set aside. Pure steps among them run again; effects that may be among them are in doubt
@@ -46,13 +66,17 @@ def repair(run: str | None, *, everything: bool, yes: bool) -> int:
     with looking() as store:
         patients = _patients(store)
         chosen = patients if run is None else _chosen(store, patients, run)
-    if not chosen:
+    if chosen:
+        _confirm(chosen, sure=sure)
+        with writing() as store:
+            results = [_repair(store, patient) for patient in chosen]
+    else:
+        results = []
+    if as_json:
+        print_json(Repaired(results))
+    elif not chosen:
         say(f"{good('Nothing to repair')}: {'every run' if run is None else legible(run)} is whole.")
-        return 0
-    _confirm(chosen, yes=yes)
-    with writing() as store:
-        results = [_repair(store, patient) for patient in chosen]
-    return 0 if all(results) else StoreError.exit_code
+    return 0 if all(result.repaired for result in results) else StoreError.exit_code
 
 
 def _patients(store: Store) -> list[Patient]:
@@ -82,28 +106,24 @@ def _chosen(store: Store, patients: list[Patient], wanted: str) -> list[Patient]
     return matches
 
 
-def _confirm(patients: list[Patient], *, yes: bool) -> None:
-    for patient in patients:
-        say(f"{bold(legible(patient.name))}  {legible(patient.why)}")
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(
-            f"Repairing {counted(len(patients), 'run')} needs to be confirmed, and there is no terminal to ask on.",
-            safe="nothing was changed.",
-            hint="add --yes",
-        )
-    click.confirm("Set aside what cannot be trusted, and go on from what can?", abort=True)
+def _confirm(patients: list[Patient], *, sure: bool) -> None:
+    if not mode.as_json:
+        for patient in patients:
+            say(f"{bold(legible(patient.name))}  {legible(patient.why)}")
+    confirm(f"Set aside what cannot be trusted of {counted(len(patients), 'run')}, and go on from what can?", sure=sure)
 
 
-def _repair(store: Store, patient: Patient) -> bool:
+def _repair(store: Store, patient: Patient) -> RepairedRun:
     try:
         set_aside = store.repair_run(patient.run_id)
         run = store.read_run(patient.run_id)
     except PerdureError as error:
-        fail(*error.lines())
-        return False
-    say(f"{bold(legible(patient.name))}  {good('repaired')}: {counted(set_aside, 'record')} set aside")
-    say("  pure steps among them run again; an effect that may be among them is in doubt until it is settled")
-    say(f"  {dim('next:')} {resume_command(run) if run else command('show')}")
-    return True
+        if not mode.as_json:
+            fail(*error.lines())
+        return RepairedRun(patient.run_id, patient.name, patient.why, False, 0, error.message, error.hint)  # noqa: FBT003
+    following = resume_command(run) if run else command("ls")
+    if not mode.as_json:
+        say(f"{bold(legible(patient.name))}  {good('repaired')}: {counted(set_aside, 'record')} set aside")
+        say("  pure steps among them run again; an effect that may be among them is in doubt until it is settled")
+        say(f"  {dim('next:')} {following}")
+    return RepairedRun(patient.run_id, patient.name, patient.why, True, set_aside, "", following)  # noqa: FBT003

@@ -22,15 +22,15 @@ COLOURS: Final[dict[str, Callable[[str], str]]] = {
     RunState.FAILED: bad,
     RunState.WAITING: doubtful,
 }
-_CAUSE_CHARACTERS: Final = 60
+_CAUSE_CHARACTERS: Final = 40
 
 
 def state_words(status: Status) -> str:
     """The state, and why, in a few words."""
     why = status.brief or status.reason.replace("_", " ")
     if status.state == RunState.FAILED and not why:
-        why = _short_cause(status.cause)
-    return f"{status.state:<8} {why}".rstrip()
+        why = legible(status.cause.partition(":")[0], _CAUSE_CHARACTERS)
+    return f"{status.state:<7} {why}".rstrip()
 
 
 def step_words(run: Run, progress: Note | None) -> str:
@@ -66,9 +66,3 @@ def cost_words(*, dollars: float, tokens: int) -> str:
 def short_agent(agent: str) -> str:
     """An agent's name without its module."""
     return agent.rpartition(".")[2]
-
-
-def _short_cause(cause: str) -> str:
-    """The first line, without the words before the error that every failure begins with."""
-    first = cause.splitlines()[0] if cause else ""
-    return legible(first, _CAUSE_CHARACTERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Final
 
+from perdure.engine.whereabouts import undoing_of
 from perdure.errors import CheckpointCorrupt, UnknownRun
 from perdure.records import FINISHED, Run, RunState
 from perdure.status import newest
@@ -79,7 +80,7 @@ def unfinished(store: Store, *, stall_seconds: float) -> tuple[Run | None, Run |
     held = None
     for run in runs:
         call = (run.agent, run.arguments)
-        is_superseded = run.state == RunState.FAILED and (call in called or read_park(run).code == _UNDONE)
+        is_superseded = run.state == RunState.FAILED and (call in called or _is_undone(store, run))
         called.add(call)
         if run.state in FINISHED or is_superseded:
             continue
@@ -87,6 +88,10 @@ def unfinished(store: Store, *, stall_seconds: float) -> tuple[Run | None, Run |
             return run, held
         held = held or run
     return None, held
+
+
+def _is_undone(store: Store, run: Run) -> bool:
+    return read_park(run).code == _UNDONE or undoing_of(store, run.run_id) is not None
 
 
 def _ambiguous(wanted: str, matches: list[Run]) -> UnknownRun:

@@ -17,10 +17,17 @@ from perdure.telemetry.text import legible_lines
 PLAIN_COLUMNS: Final = 80
 """The width of output that goes to no terminal."""
 
+NOBODY_READS_EXIT_CODE: Final = 141
+"""As a shell tells it of a command that SIGPIPE ended."""
+
 
 def say(text: str = "", *, newline: bool = True) -> None:
-    """Show a line of the answer on standard output."""
-    click.echo(text, nl=newline)
+    """Show a line of the answer on standard output; the command is over once nobody reads it."""
+    try:
+        click.echo(text, nl=newline)
+    except BrokenPipeError:
+        silence()
+        raise click.exceptions.Exit(NOBODY_READS_EXIT_CODE) from None
 
 
 def print_json(value: object) -> None:

@@ -158,7 +158,7 @@ def _tell(told: Told, window: Window) -> None:
         if mail.kind == "refused":
             at = offset(mail.at - run.created_at)
             say(dim(f"     {at:>7}  · an answer by {legible(mail.by)} came second or too late, and was not used"))
-    tell_end(told.store, told.status, told.records[-1])
+    tell_end(told.store, run, told.status, told.records[-1])
 
 
 def _tell_tree(told: Told, window: Window) -> None:

@@ -86,7 +86,7 @@ def _chosen(teller: Teller, wanted: str, *, run: str) -> str:
 
 def _unknown(teller: Teller, wanted: str, *, run: str) -> UsageError:
     names = dict.fromkeys(entry.name for entry in teller.journal.entries.values())
-    near = difflib.get_close_matches(wanted, [*names, *list(teller.numbers)[:_CONSIDERED]], n=3, cutoff=0.5)
+    near = difflib.get_close_matches(wanted, [*names, *list(teller.numbers)[:_CONSIDERED]], n=3, cutoff=0.6)
     meant = f"did you mean {' or '.join(map(legible, near))}? " if near else ""
     count = len(teller.numbers)
     range_words = f": it has {counted(count, 'step')}" if count else ": none is recorded yet"

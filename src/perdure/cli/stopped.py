@@ -19,7 +19,7 @@ from perdure.engine import agent as engine
 from perdure.errors import UsageError
 from perdure.records import Record, Run, RunState
 from perdure.replay import Journal
-from perdure.status import is_demo, likely_app
+from perdure.status import UNDO_AGENT, is_demo, likely_app
 from perdure.telemetry.text import age, counted, legible
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ def agent_of(stopped: Stopped, apps: tuple[str, ...]) -> Callable[..., Any]:
     run = stopped.run
     if own := demo.agent_of(run.agent):
         return own
+    if run.agent == UNDO_AGENT:
+        raise UsageError(
+            f"Run {run.name} takes back what another run did.", safe="nothing was started.", hint=resume_command(run)
+        )
     named = apps or _agreed(stopped)
     if named:
         return load_agent(named, run)
@@ -86,7 +90,8 @@ def _agreed(stopped: Stopped) -> tuple[str, ...]:
     app = likely_app(stopped.run.agent)
     if not app or not may_ask():
         return ()
-    where, cause = stopped.words
-    tell(joined(f"{bold(stopped.run.name)}  {where}", cause))
-    question = f"Its agent {legible(stopped.run.agent)} seems to be in {legible(app)}. Load it and resume?"
+    run = stopped.run
+    question = (
+        f"{run.name} is a run of {legible(run.agent)}, which seems to be in {legible(app)}. Load that and resume?"
+    )
     return (app,) if click.confirm(question, err=True) else ()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
+from msgspec import Meta, Struct
 
 from perdure import clock
-from perdure.cli.options import command, looking, store_option
-from perdure.cli.screen import bad, dim, doubtful, good, say
+from perdure.cli.options import command, json_option, looking, store_option
+from perdure.cli.screen import bad, dim, doubtful, good, print_json, say
 from perdure.errors import CommitsLost, StoreError
 from perdure.records import Run
 from perdure.store.lease import read_park
@@ -19,9 +20,49 @@ if TYPE_CHECKING:
     from perdure.store.protocol import Finding
 
 
+class Damage(Struct, frozen=True):
+    """One thing that cannot be trusted."""
+
+    where: Annotated[str, Meta(description="what is damaged: a run, the file, its mark, a mail")]
+    what: Annotated[str, Meta(description="what is wrong with it")]
+    run_id: Annotated[str, Meta(description="the run it belongs to; empty where it is none's")]
+    trusted: Annotated[int, Meta(description="how many records of that run, from the first, are trusted")]
+    next: Annotated[str, Meta(description="the command that mends it; empty where none does")]
+
+
+class LostCommits(Struct, frozen=True):
+    """Acknowledged commits that were gone when the store was opened."""
+
+    noticed_at: Annotated[float, Meta(description="when that was noticed")]
+    expected: Annotated[int, Meta(description="how many commits had been acknowledged")]
+    found: Annotated[int, Meta(description="how many were there")]
+
+
+class ParkedRun(Struct, frozen=True):
+    """A run that such a loss may have touched, parked until it is repaired."""
+
+    run_id: Annotated[str, Meta(description="the run's id")]
+    name: Annotated[str, Meta(description="its readable name")]
+    cause: Annotated[str, Meta(description="why it is parked")]
+    next: Annotated[str, Meta(description="the command that lets it go on")]
+
+
+class Verified(Struct, frozen=True):
+    """What `perdure verify` found."""
+
+    whole: Annotated[bool, Meta(description="whether everything is trusted: the exit code is 0 then, else 6")]
+    store: Annotated[str, Meta(description="the store that was read")]
+    runs_whole: Annotated[int, Meta(description="how many runs are whole")]
+    records_whole: Annotated[int, Meta(description="how many records they have")]
+    damage: Annotated[list[Damage], Meta(description="everything that is damaged")]
+    losses: Annotated[list[LostCommits], Meta(description="every loss that was ever noticed here")]
+    parked: Annotated[list[ParkedRun], Meta(description="runs that a loss parked")]
+
+
 @click.command()
+@json_option(Verified)
 @store_option
-def verify() -> int:
+def verify(*, as_json: bool) -> int:
     """Check every record of every run, and say what is trusted.
 
     Exit code 0: everything is whole. 6: something is damaged or was lost, and is named. Nothing is changed.
@@ -33,6 +74,28 @@ def verify() -> int:
     runs = [item for item in found if isinstance(item, Run)]
     findings = [item for item in found if not isinstance(item, Run)]
     parked = [run for run in runs if read_park(run).code == CommitsLost.code]
+    if as_json:
+        print_json(_verified(location, runs, findings, losses, parked))
+    else:
+        _show(location, runs, findings, losses, parked)
+    return StoreError.exit_code if findings or parked else 0
+
+
+def _verified(
+    location: str, runs: list[Run], findings: list[Finding], losses: list[Loss], parked: list[Run]
+) -> Verified:
+    return Verified(
+        whole=not findings and not parked,
+        store=location,
+        runs_whole=len(runs),
+        records_whole=sum(run.length for run in runs),
+        damage=[Damage(one.where, one.what, one.run_id, one.trusted, _next(one)) for one in findings],
+        losses=[LostCommits(loss.at, loss.expected, loss.found) for loss in losses],
+        parked=[ParkedRun(run.run_id, run.name, read_park(run).message, command("repair", run.name)) for run in parked],
+    )
+
+
+def _show(location: str, runs: list[Run], findings: list[Finding], losses: list[Loss], parked: list[Run]) -> None:
     for finding in findings:
         _show_finding(finding)
     for loss in losses:
@@ -42,7 +105,6 @@ def verify() -> int:
         say(f"  {dim('next:')} {command('repair', run.name)}")
     damaged = [finding for finding in findings if finding.run_id]
     _show_summary(location, whole=runs, damaged=len(damaged), others=len(findings) - len(damaged), parked=len(parked))
-    return StoreError.exit_code if findings or parked else 0
 
 
 def _show_finding(finding: Finding) -> None:
@@ -52,8 +114,13 @@ def _show_finding(finding: Finding) -> None:
         return
     trusted = f"records 0 to {finding.trusted - 1} are trusted" if finding.trusted else "no record of it is trusted"
     say(f"{bad('damaged')}  {legible(finding.where)}: {what}; {trusted}")
+    say(f"  {dim('next:')} {_next(finding)}")
+
+
+def _next(finding: Finding) -> str:
+    """The command that mends it, where one does."""
     name = finding.where.removeprefix("run ")
-    say(f"  {dim('next:')} {command('repair', name if name.isprintable() and name else finding.run_id)}")
+    return command("repair", name if name.isprintable() and name else finding.run_id) if finding.run_id else ""
 
 
 def _show_loss(loss: Loss) -> None:

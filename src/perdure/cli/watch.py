@@ -86,4 +86,3 @@ def _append(seen: Sight) -> None:
     else:
         for line in (*seen.lines, ""):
             say(line)
-    sys.stdout.flush()

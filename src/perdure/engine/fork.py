@@ -1,9 +1,9 @@
 """Forks: a new run that has another run's journal up to its N-th completed step, and goes on by itself from there.
 
 What was completed before the cut stays completed, and stays the other run's: the fork never takes it back. An effect
-that was in doubt there is in doubt in the fork too, under the same key. What came after the cut is performed again,
-under new keys. A wait that was open at the cut is begun anew, so a question is asked by the fork itself. The other run
-is only read.
+that was in doubt there is in doubt in the fork too, under the same key; so is one that began after the last completed
+step, where the fork has all of them. What else came after the cut is performed again, under new keys. A wait that was
+open at the cut is begun anew, so a question is asked by the fork itself. The other run is only read.
 """
 
 from __future__ import annotations
@@ -79,18 +79,22 @@ def planned(store: Store, run: Run, *, at: int | None, given: Mapping[str, Raw],
     original, records = of_one_moment(store, run)
     steps = steps_in(records)
     at = steps if at is None else at
-    kept = records[: cut(records, at, of=original.name)]
-    before, whole = Journal(kept), Journal(records)
+    whole, position = Journal(records), cut(records, at, of=original.name)
+    doubts = {key for key, _ in whole.open_entries()} if at == steps else set()
+    kept = [record for record in records if record.seq < position or record.key in doubts]
+    later = [record for record in records if not (record.seq < position or record.key in doubts)]
+    before = Journal(kept)
     if store.is_running(original, stall_seconds=stall_seconds):
         _refuse_in_flight(original, before, whole)
     run_id, name = new_run_id(), new_name()
     inherited = _inherited(kept[1:], before, original, name)
-    origin = _origin(original, before, kept, at=at, given=given, records=1 + len(inherited))
+    last = records[position - 1].key if at else ""
+    origin = _origin(original, before, kept, at=at, last=last, given=given, records=1 + len(inherited))
     row, first = _first(original, whole.started(), origin, given, run_id=run_id, name=name)
     cost = _cost(inherited)
     after, chained = extended(
         msgspec.structs.replace(
-            row, epoch=max(record.epoch for record in kept), suspects=original.suspects + _lost(records[len(kept) :])
+            row, epoch=max(record.epoch for record in kept), suspects=original.suspects + _lost(later)
         ),
         at=row.created_at,
         records=(first, *_numbered(inherited)),
@@ -104,9 +108,9 @@ def planned(store: Store, run: Run, *, at: int | None, given: Mapping[str, Raw],
         original=original,
         origin=origin,
         steps=steps,
-        repeated=_repeated(before, whole, records[len(kept) :]),
+        repeated=_repeated(before, whole, later),
         in_doubt=tuple(entry.shown_call() for _, entry in before.open_entries()),
-        asked_anew=_asked_anew(before),
+        asked_anew=_asked_anew(whole if at == steps else before),
         restored=_restored(kept),
     )
 
@@ -169,7 +173,14 @@ def _numbered(records: Sequence[Record]) -> list[Record]:
 
 
 def _origin(
-    original: Run, before: Journal, kept: Sequence[Record], *, at: int, given: Mapping[str, Raw], records: int
+    original: Run,
+    before: Journal,
+    kept: Sequence[Record],
+    *,
+    at: int,
+    last: str,
+    given: Mapping[str, Raw],
+    records: int,
 ) -> Origin:
     started = before.started()
     known = arguments_of(started)
@@ -178,7 +189,6 @@ def _origin(
     earlier = started.forked_from.changes if started.forked_from is not None else ()
     changes = [change for change in earlier if change.after in done]
     if state:
-        last = kept[-1].key if at else ""
         changes.append(Change(state=state, after=last))
     return Origin(
         run_id=original.run_id,

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _SCOPE: Final = "undo"
 
+NO_CODE: Final = "its code is not there"
+"""Why an effect is left whose undo may be known elsewhere."""
+
 
 class Effect(Struct, frozen=True):
     """An effect of a run that has ended."""
@@ -143,7 +146,7 @@ def _undoing(
     if intent is None:
         return "its arguments are not on record"
     if spec is None:
-        return "its code is not there"
+        return NO_CODE
     if spec.undo is None:
         return "it has no undo"
     done: Done | Settled | None = entry.verdict or entry.done

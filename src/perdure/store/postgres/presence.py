@@ -36,7 +36,7 @@ class Life:
 
     def begin(self) -> Worker:
         """Become known."""
-        boot = (os.getpid(), clock.host_name(), clock.boot_id(), 0, clock.boot_seconds())
+        boot = (os.getpid(), clock.host_name(), clock.boot_id(), _namespace(), clock.boot_seconds())
         self._line.fetch("forget_workers", (_FORGET_WORKER_SECONDS,))
         ((beat_at,),) = self._line.fetch("insert_worker", (self.worker_id, *boot))
         return Worker(self.worker_id, *boot[:4], beat_at, boot[4])
@@ -89,6 +89,29 @@ def look(
     if portable:
         return Seen(worker, Presence.STALLED if silence > lease_seconds else Presence.ALIVE)
     ((held,),) = fetch(connection, "is_life_held", (life_key(holder),))
+    if not held and _is_dead(worker):
+        return Seen(worker, Presence.DEAD)
     if not held:
         return Seen(worker, Presence.LOST, max(0.0, lease_seconds - silence))
     return Seen(worker, Presence.STALLED if silence > stall_seconds else Presence.ALIVE)
+
+
+def _is_dead(worker: Worker) -> bool:
+    """Whether a worker ran on this very machine, and no process here has its number any more."""
+    if worker.boot_id != clock.boot_id() or not worker.lock_inode or worker.lock_inode != _namespace():
+        return False
+    try:
+        os.kill(worker.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _namespace() -> int:
+    """What tells the process numbers of one container from those of another; 0 where the system does not say."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - a link that leads nowhere
+    except OSError:
+        return 0

@@ -152,7 +152,7 @@ class PostgresStore:
             return [InternalError(fault, safe="nothing was written.", hint="perdure verify")]
 
     def _append(self, line: Line, batch: Sequence[Append]) -> list[Outcome]:
-        """Write, and where the answer was lost, write again: what landed before is refused then, and known by its head."""
+        """Write, and where the answer was lost, write again: what had landed is refused then, and known by its head."""
         rounds, patience, doubtful = rounds_of(batch), Patience(AWAY_SECONDS), False
         while True:
             try:

@@ -1,0 +1,57 @@
+"""Many command lines at the price of one start: each in a process of its own, forked from one that has loaded perdure."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from tests.faces.conftest import SECONDS, Result
+
+FORKING = """
+import importlib, json, os, sys, tempfile
+from perdure.cli import COMMANDS, main
+
+for module in set(COMMANDS.values()):
+    importlib.import_module(f"perdure.cli.{module}")
+
+def typed(words, out, err):
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(out.fileno(), 1)
+    os.dup2(err.fileno(), 2)
+    sys.argv = ["perdure", *words]
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+told = []
+for words in json.load(sys.stdin):
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = os.fork()
+        if not child:
+            typed(words, out, err)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        out.seek(0), err.seek(0)
+        told.append([words, code, out.read().decode(), err.read().decode()])
+json.dump(told, sys.stdout)
+"""
+
+
+def many(place: Any, lines: Iterable[list[str]], **environment: str) -> list[Result]:
+    """What each of these command lines left."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", FORKING],
+        cwd=place.folder,
+        env={**place.environment, **environment},
+        input=json.dumps(list(lines)),
+        capture_output=True,
+        text=True,
+        timeout=5 * SECONDS,
+        check=True,
+    )
+    return [
+        Result(subprocess.CompletedProcess(words, code, out, err)) for words, code, out, err in json.loads(done.stdout)
+    ]

@@ -1,0 +1,114 @@
+"""Shell completion, as a real shell asks for it: commands, options and runs that can be meant, and no word else."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from perdure.cli import COMMANDS
+from tests.faces.waiting import ASKING
+
+
+@pytest.fixture
+def typing(place: Any) -> Any:
+    """A folder with a run that asks, one that listens and one that ended, and a shell that finds perdure."""
+    place.write("work.py", ASKING)
+    for agent in ("choose", "listen", "late"):
+        place.python("work.py", agent)
+    programs = place.folder / "bin"
+    programs.mkdir()
+    program = programs / "perdure"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m perdure "$@"\n')
+    program.chmod(0o755)
+    place.environment["PATH"] = f"{programs}:{place.environment['PATH']}"
+    return place
+
+
+def completed(place: Any, *words: str, **environment: str) -> list[str]:
+    """What bash offers for the last of these words."""
+    shell = shutil.which("bash")
+    assert shell is not None
+    typed = " ".join(f"'{word}'" for word in ("perdure", *words))
+    asked = subprocess.run(
+        [
+            shell,
+            "--norc",
+            "-c",
+            f"""
+            eval "$(perdure completion bash)"
+            COMP_WORDS=({typed}) COMP_CWORD={len(words)}
+            _perdure_completion perdure
+            printf '%s\\n' "${{COMPREPLY[@]}}"
+            """,
+        ],
+        cwd=place.folder,
+        env={**place.environment, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (asked.returncode, asked.stderr) == (0, ""), asked
+    return [line for line in asked.stdout.splitlines() if line]
+
+
+def test_commands_are_completed(typing: Any) -> None:
+    assert completed(typing, "") == list(COMMANDS)
+    assert completed(typing, "app") == ["approve"]
+    assert completed(typing, "demo", "") == ["crash", "approval", "effect", "fleet"]
+
+
+def test_options_are_completed(typing: Any) -> None:
+    assert {"--json", "--store", "--note", "--question", "--by"} <= set(completed(typing, "approve", "--"))
+    assert completed(typing, "inbox", "--pa") == ["--page"]
+
+
+def test_runs_are_completed_newest_first_by_name_and_by_id(typing: Any) -> None:
+    runs = typing.runs()
+    assert completed(typing, "show", "") == [run["name"] for run in runs]
+    for run in runs:
+        assert completed(typing, "show", run["name"][:-1]) == [run["name"]]
+        assert run["run_id"] in completed(typing, "show", run["run_id"][:-2])
+
+
+def test_only_runs_that_can_be_meant_are_offered(typing: Any) -> None:
+    by_agent = {run["agent"]: run["name"] for run in typing.runs()}
+    assert completed(typing, "cancel", "") == [by_agent["work.listen"], by_agent["work.choose"]]
+    assert completed(typing, "settle", "") == []
+
+
+def test_named_store_is_the_one_that_is_looked_at(typing: Any) -> None:
+    typing.python("work.py", "describe", PERDURE_STORE="other.db")
+    (name,) = (run["name"] for run in typing.perdure("ls", "--json", PERDURE_STORE="other.db").json()["runs"])
+    assert completed(typing, "--store", "other.db", "answer", "") == [name]
+    assert completed(typing, "answer", "--store", "other.db", "") == [name]
+    assert completed(typing, "answer", "", PERDURE_STORE="other.db") == [name]
+
+
+def test_nothing_is_said_and_nothing_made_where_there_is_nothing_to_offer(typing: Any) -> None:
+    before = sorted(path.name for path in typing.folder.iterdir())
+    assert completed(typing, "resume", "", PERDURE_STORE="nowhere.db") == []
+    assert completed(typing, "resume", "", PERDURE_STORE="work.py") == []
+    assert completed(typing, "resume", "", PERDURE_STORE="memory:") == []
+    assert completed(typing, "resume", "", PERDURE_DURABILITY="nonsense") == []
+    assert completed(typing, "no-such-command", "") == []
+    assert sorted(path.name for path in typing.folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_script_is_printed_for_each_shell_and_says_how_to_install_it(place: Any, shell: str) -> None:
+    result = place.perdure("completion", shell)
+    assert result.code == 0, result
+    assert f"_PERDURE_COMPLETE={shell}_complete" in result.out
+    assert f"perdure completion {shell}" in place.perdure("completion", "--help").out
+    whole = place.perdure("completion", shell, "--json").json()
+    assert (whole["shell"], whole["script"].strip()) == (shell, result.out.strip())
+    assert f"perdure completion {shell}" in whole["install"]
+    assert list(place.folder.iterdir()) == []
+    known = shutil.which(shell)
+    if known is not None:
+        subprocess.run([known, "-n"], input=result.out, text=True, check=True, capture_output=True)

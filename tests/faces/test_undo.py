@@ -1,0 +1,209 @@
+"""`perdure undo`: names what it takes back, takes it back once, and says what it leaves."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.faces.conftest import Place
+
+TRIP = """
+    import helper
+
+    def log(line):
+        with open("log.txt", "a") as file:
+            file.write(line + "\\n")
+
+    def cancel(result: str, what: str) -> str:
+        log(f"cancel {what} {result}")
+        if os.environ.get("KILL") == f"cancel {what}":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if os.environ.get("REFUSE") == what:
+            raise ConnectionRefusedError("nobody listens")
+        return "cancelled"
+
+    @perdure.effect(undo=cancel)
+    def book(what: str) -> str:
+        log(f"book {what}")
+        return f"id-{what}"
+
+    @perdure.effect
+    def send(to: str) -> str:
+        return "sent"
+
+    @perdure.agent
+    def trip(end: str) -> str:
+        book("flight")
+        send("ada")
+        helper.rent("car")
+        book("hotel")
+        if end == "fail":
+            raise ValueError("no room")
+        if end == "ask":
+            perdure.ask("Go?", options=["yes", "no"])
+        return "booked"
+
+    @perdure.agent(undo_on_failure=True)
+    def careful(end: str) -> str:
+        book("flight")
+        raise ValueError("no room")
+
+    @perdure.agent
+    def idle(end: str) -> str:
+        return "nothing"
+
+    if __name__ == "__main__":
+        print(perdure.run(globals()[sys.argv[1]], sys.argv[2]))
+"""
+HELPER = """
+    def give_back(result: str, what: str) -> None:
+        with open("log.txt", "a") as file:
+            file.write(f"give back {what}\\n")
+
+    @perdure.effect(undo=give_back)
+    def rent(what: str) -> str:
+        return what
+"""
+TAKEN_BACK = ["cancel hotel id-hotel", "give back car", "cancel flight id-flight"]
+
+
+@pytest.fixture
+def trip(place: Place) -> Place:
+    """A folder with `trip.py` and a completed run."""
+    place.write("helper.py", HELPER)
+    place.write("trip.py", TRIP)
+    assert place.python("trip.py", "trip", "end").code == 0
+    return place
+
+
+def taken_back(place: Place) -> list[str]:
+    return [line for line in place.lines("log.txt") if not line.startswith("book")]
+
+
+def test_undo_needs_a_word_and_names_what_it_takes_back_and_what_it_leaves(trip: Place) -> None:
+    refused = trip.perdure("undo", "-", "--app", "trip.py")
+    assert refused.code == 2
+    assert refused.out.splitlines()[1:] == [
+        "     4  book(what='hotel')  by cancel",
+        "     3  rent(what='car')  by give_back",
+        "     1  book(what='flight')  by cancel",
+        "     2  send(to='ada')  not taken back: it has no undo",
+    ]
+    assert "book(what='hotel'), rent(what='car'), book(what='flight')" in refused.err
+    assert refused.err.splitlines()[-1].endswith("perdure undo - --app trip.py --yes")
+    assert taken_back(trip) == []
+    assert len(trip.runs()) == 1
+
+
+def test_dry_run_only_lists(trip: Place) -> None:
+    listed = trip.perdure("undo", "-", "--app", "trip.py", "--dry-run")
+    assert listed.code == 0
+    assert "by give_back" in listed.out
+    assert (taken_back(trip), len(trip.runs())) == ([], 1)
+
+
+def test_undo_takes_back_newest_first_and_the_run_says_so(trip: Place) -> None:
+    name = trip.name()
+    done = trip.perdure("undo", name, "--app", "trip.py", "--yes")
+    assert done.code == 0, done
+    assert taken_back(trip) == TAKEN_BACK
+    undoing = trip.name()
+    assert f"its effects were taken back by {undoing}" in trip.perdure("show", name).out
+    assert f"its effects were taken back by {undoing}" in trip.perdure("ls").out
+
+
+def test_a_second_undo_reports_the_first_and_needs_no_code(trip: Place) -> None:
+    name = trip.name()
+    trip.perdure("undo", name, "--app", "trip.py", "--yes")
+    undoing = trip.name()
+    again = trip.perdure("undo", name)
+    assert (again.code, again.out) == (
+        0,
+        f"{name}  its effects were taken back by {undoing}: perdure show {undoing}\n",
+    )
+    assert trip.perdure("undo", undoing, "--yes").out == again.out
+    assert taken_back(trip) == TAKEN_BACK
+
+
+def test_killed_inside_an_undo_it_is_in_doubt_and_goes_on_once_settled(trip: Place) -> None:
+    name = trip.name()
+    killed = trip.perdure("undo", name, "--app", "trip.py", "--yes", KILL="cancel flight")
+    assert killed.code == -signal.SIGKILL
+    stopped = trip.perdure("undo", name, "--app", "trip.py", "--yes")
+    assert stopped.code == 4, stopped
+    undoing = trip.runs()[0]
+    assert (undoing["agent"], undoing["reason"]) == ("perdure.undo", "in_doubt")
+    assert undoing["next"].startswith(f"perdure settle {undoing['name']}")
+    assert trip.perdure("settle", undoing["name"], "undo book", "--happened", '"cancelled"').code == 0
+    after = trip.runs()[0]
+    assert after["next"] == f"perdure undo {undoing['name']} --app FILE"
+    assert trip.perdure("undo", undoing["name"], "--app", "trip.py", "--yes").code == 0
+    assert taken_back(trip) == TAKEN_BACK
+
+
+def test_an_undo_that_fails_says_how_to_go_on_and_does(trip: Place) -> None:
+    name = trip.name()
+    failed = trip.perdure("undo", name, "--app", "trip.py", "--yes", REFUSE="flight")
+    assert failed.code == 1
+    assert f"perdure undo {name} --app trip.py" in failed.err.splitlines()[-1]
+    assert trip.perdure("undo", name, "--app", "trip.py", "--yes").code == 0
+    assert taken_back(trip) == [*TAKEN_BACK, TAKEN_BACK[-1]]
+
+
+def test_without_the_code_nothing_is_undone_and_the_command_is_named(trip: Place) -> None:
+    refused = trip.perdure("undo", "-", "--yes")
+    assert refused.code == 2
+    assert refused.err.splitlines()[-1].endswith(f"perdure undo {trip.name()} --app trip.py")
+
+
+def test_code_without_the_effects_leaves_them_and_says_so(trip: Place) -> None:
+    trip.write("other.py", "")
+    listed = trip.perdure("undo", "-", "--app", "other.py", "--yes")
+    assert listed.code == 0
+    assert listed.out.count("its code is not there") == 4
+    assert "another --app may" in listed.out
+    assert len(trip.runs()) == 1
+
+
+def test_a_failed_run_is_undone_and_never_resumed(trip: Place) -> None:
+    assert trip.python("trip.py", "trip", "fail").code == 1
+    name = trip.name()
+    assert trip.perdure("undo", name, "--app", "trip.py", "--yes").code == 0
+    assert taken_back(trip) == TAKEN_BACK
+    refused = trip.perdure("resume", name, "--app", "trip.py")
+    assert refused.code == 2
+    assert "taken back" in refused.err
+    assert "Nothing to resume" in trip.perdure("resume").out
+
+
+def test_an_unfinished_run_must_be_cancelled_first(trip: Place) -> None:
+    assert trip.python("trip.py", "trip", "ask").code == 3
+    name = trip.name()
+    refused = trip.perdure("undo", name, "--app", "trip.py", "--yes")
+    assert refused.code == 2
+    assert f"perdure cancel {name}, then: perdure undo {name}" in refused.err
+    assert trip.perdure("cancel", name, "--yes").code == 0
+    assert trip.perdure("undo", name, "--app", "trip.py", "--yes").code == 0
+    assert taken_back(trip) == TAKEN_BACK
+
+
+def test_a_run_that_undid_itself_has_nothing_left(trip: Place) -> None:
+    assert trip.python("trip.py", "careful", "x").code == 1
+    done = trip.perdure("undo", "-")
+    assert (done.code, done.out) == (
+        0,
+        f"{trip.name()}  took back 1 effect itself when it failed; nothing is left to undo\n",
+    )
+
+
+def test_a_run_without_effects_has_nothing_to_undo(trip: Place) -> None:
+    assert trip.python("trip.py", "idle", "x").code == 0
+    assert "has done nothing that could be taken back" in trip.perdure("undo", "-").out
+
+
+def test_json_tells_what_was_taken_back_and_what_was_left(trip: Place) -> None:
+    made = trip.perdure("undo", "-", "--app", "trip.py", "--yes", "--json").json()
+    assert [each["name"] for each in made["taken_back"]] == ["book", "rent", "book"]
+    assert [(each["name"], each["why"]) for each in made["left"]] == [("send", "it has no undo")]
+    assert (made["is_done"], made["undo"]["state"]) == (True, "completed")
