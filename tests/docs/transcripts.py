@@ -33,6 +33,7 @@ _VOLATILE: Final = (
     (re.compile(r"\bmail-[0-9a-f]{8}\b"), "MAIL"),
     (re.compile(r" *\+?\d+(\.\d+)? ?(ms|s|min|h)\b( ago)?"), " TIME"),
     (re.compile(r"\bby [\w-]+@[\w.-]+"), "by WHO"),
+    (re.compile(r":\n +"), ": "),
     (re.compile(r"^ *~ seconds .*\n", re.MULTILINE), ""),
     (re.compile(r"[ \t]{2,}"), "  "),
     (re.compile(r" +$", re.MULTILINE), ""),

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import math
 import threading
 from typing import Any
 
 import pytest
 
 import perdure
+from perdure.engine import drive
 from perdure.errors import EffectInDoubt, JournalDiverged, UsageError
 from perdure.records import Kind
 from tests.engine import letters as mail
 from tests.engine.journals import bodies_of, keys_of, records_of, run_of, state_of
 from tests.engine.world import world
+
+PATIENCE = 60.0
 
 plan: dict[str, Any] = {}
 """What the agents walk over and how, set by each test for each delivery."""
@@ -124,6 +128,28 @@ def test_beside_effects_in_doubt_nothing_beyond_the_batch_is_performed() -> None
         assert len(mail.open_effects("r")) < doubts
     assert state_of("r") == "completed"
     assert max(world.count(f"post {name}") for name in NAMES) == 1
+
+
+def test_lanes_that_are_all_in_doubt_stop_the_run_without_waiting_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together = threading.Barrier(3)
+
+    @perdure.effect
+    def push(number: int) -> int:
+        together.wait(PATIENCE)
+        world.moment("three at once")
+        return number
+
+    @perdure.agent
+    def three() -> list[int]:
+        return list(perdure.map(push, range(9), batch=3, concurrency=3, seconds=60))
+
+    world.killed_at("three at once", lambda: perdure.run(three, run_id="r"))
+    assert len(mail.open_effects("r")) == 3
+    monkeypatch.setattr(drive, "WORKING_SECONDS", math.inf)  # whoever takes the map for working waits for ever
+    with pytest.raises(EffectInDoubt, match="and 2 more"):
+        perdure.start(three, run_id="r").result(PATIENCE)
 
 
 def test_a_failed_effect_is_attempted_anew_when_the_run_is_resumed() -> None:

@@ -1,4 +1,4 @@
-"""Many command lines at the price of one start: each in a process of its own, forked from one that has loaded perdure."""
+"""Many command lines at the price of one start: each in a process forked from one that has loaded perdure."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_completed_run_is_told_elsewhere_as_it_was(done: Any) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     taken = done.perdure("import", file.name, *ELSEWHERE)
     assert taken.code == 0, taken
-    assert f"{name}  imported: 7 records, completed" in taken.out
+    assert f"{name}  imported: 8 records, completed" in taken.out
     assert done.perdure("show", name, *ELSEWHERE).out == done.perdure("show", name).out
     assert done.perdure("verify", *ELSEWHERE).code == 0
     again = done.perdure("import", file.name, *ELSEWHERE)
@@ -273,5 +273,5 @@ NAMED = """
         return "done"
 
     if __name__ == "__main__":
-        perdure.run(named, run_id="../../etc/passwd\\n\\x1b[31m")
+        perdure.run(named, run_id="../../etc/passwd/ünï *;rm")
 """

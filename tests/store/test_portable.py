@@ -283,6 +283,7 @@ class TestHostileFiles:
             {"detail": "not json"},
             {"tags": '{"a":1}'},
             {"run_id": ""},
+            {"name": "\x1b[2Jgone"},
             {"length": 1},
         ],
     )
@@ -293,7 +294,7 @@ class TestHostileFiles:
         row = msgspec.structs.replace(run, **forged)
         sealed = msgspec.structs.replace(row, digest=digest_of(row))
         changed = rewritten(data, 1, run=msgspec.to_builtins(sealed))
-        first = {name: forged[name] for name in ("state", "run_id") if name in forged}
+        first = {name: forged[name] for name in ("state", "run_id", "name") if name in forged}
         assert isinstance(refused(rewritten(changed, 0, **first)), CheckpointCorrupt)
 
     def test_forged_values_of_other_types_are_refused(self, data: bytes) -> None:

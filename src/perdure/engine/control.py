@@ -221,13 +221,13 @@ def find(opened: Session, run: str) -> Run:
     """A run by its id or its name."""
     if not isinstance(run, str) or not run:
         raise UsageError(
-            f"{run!r} is no run.", safe="nothing was changed.", hint="name a run by its id, or as perdure show does"
+            f"{run!r} is no run.", safe="nothing was changed.", hint="name a run by its id, or as perdure ls does"
         )
     found = opened.store.read_run(run)
     for named in () if found is not None else opened.store.list_runs(name=run, limit=1):
         found = named
     if found is None:
-        raise UnknownRun(f"There is no run {run!r} in {opened.store.location}.", hint="perdure show lists the runs")
+        raise UnknownRun(f"There is no run {run!r} in {opened.store.location}.", hint="perdure ls lists them")
     while following := whereabouts.continuation(found):
         found = whereabouts.known_run(opened.store, following)
     return found

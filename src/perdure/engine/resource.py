@@ -167,7 +167,7 @@ def artifacts(run_id: str) -> list[Artifact]:
     run = store.read_run(run_id) or next(iter(store.list_runs(name=run_id, limit=1)), None)
     if run is None:
         raise UnknownRun(
-            f"There is no run {run_id!r} in {store.location}.", hint="perdure show lists the runs there are"
+            f"There is no run {run_id!r} in {store.location}.", hint="perdure ls lists them"
         )
     found = []
     for record in store.load_journal(run.run_id):

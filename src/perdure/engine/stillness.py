@@ -28,8 +28,15 @@ _NOT_WAITS: Final = frozenset({"sleep", "wait_for"})
 
 _FUTURES: Final = Path(concurrent.futures.__file__).parent
 _THREAD_WAITS: Final = frozenset(
-    {threading.__file__, queue.__file__, str(_FUTURES / "_base.py"), str(_FUTURES / "thread.py")}
+    {
+        threading.__file__,
+        queue.__file__,
+        str(_FUTURES / "_base.py"),
+        str(_FUTURES / "thread.py"),
+        str(Path(__file__).parent / "mapping" / "lanes.py"),
+    }
 )
+"""Code that only waits; a map waits for its lanes in a queue that has no frame of its own."""
 
 
 class Standing(Enum):

@@ -284,7 +284,7 @@ def deaf(run_id: str) -> RunDeaf:
 
 def unknown_run(run_id: str, location: str) -> UnknownRun:
     """The answer where no run has this id."""
-    return UnknownRun(f"There is no run {run_id!r} in {location}.", hint="perdure show lists the runs there are")
+    return UnknownRun(f"There is no run {run_id!r} in {location}.", hint="perdure ls lists them")
 
 
 def _suspects(set_aside: int) -> int:

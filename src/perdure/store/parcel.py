@@ -212,6 +212,7 @@ def _prove_fields(whole: Whole) -> None:
     floats += [mail.at for mail in whole.mail]
     is_sound = (
         bool(run.run_id)
+        and (run.run_id + run.name).isprintable()
         and run.state in frozenset(RunState)
         and run.reason in _REASONS
         and all(0 <= count < _HIGHEST for count in counts)

@@ -55,7 +55,7 @@ class Terminal:
             return
         self._printed += 1
         if self._printed == MAX_LINES:
-            line = "further lines are left out; perdure show lists the runs"
+            line = "further lines are left out; perdure ls lists the runs"
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(f"perdure: {line}\n")
             sys.stderr.flush()
