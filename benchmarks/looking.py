@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,7 @@ AMONG_MANY = (
     ["step", LONG_RUN, str(LONG_STEPS // 2)],
     ["show", "run-0"],
 )
+Taken = tuple[float, float]
 AMONG_WAITING = (["ps"], ["ps", "--page", "9"], ["ls"], ["ls", "--page", "9"])
 
 
@@ -43,34 +45,41 @@ def looked_at(laboratory: Laboratory, case: str, commands: tuple[list[str], ...]
     with tempfile.TemporaryDirectory(dir=laboratory.directory) as folder:
         say(f"looking: filling a store with {case} and one of {LONG_STEPS:,} steps")
         seconds_of([sys.executable, "-m", "benchmarks.crowd", *filling], Path(folder))
-        beyond: dict[str, list[float]] = {" ".join(command): [] for command in commands}
+        beyond: dict[str, list[Taken]] = {" ".join(command): [] for command in commands}
         for round_number in range(laboratory.pick(quick=5, full=11) + 1):
             say(f"looking: round {round_number}")
             started = seconds_of(START, Path(folder))
             for command in commands:
-                taken = seconds_of([*PERDURE, *command], Path(folder)) - started
+                taken = seconds_of([*PERDURE, *command], Path(folder))
                 if round_number > 0:  # the first round only compiles and caches
-                    beyond[" ".join(command)].append(taken)
+                    beyond[" ".join(command)].append((taken[0] - started[0], taken[1] - started[1]))
     return [row(case, command, taken) for command, taken in beyond.items()]
 
 
-def row(case: str, command: str, taken: list[float]) -> Row:
+def row(case: str, command: str, taken: list[Taken]) -> Row:
     """Sum up one command."""
-    median = statistics.median(taken)
+    seconds = statistics.median(each for each, _ in taken)
+    processor = statistics.median(each for _, each in taken)
     return Row(
         "looking",
         case,
         f"perdure {command}",
-        median,
+        seconds,
         "s",
-        budget=Budget(f"≤ {AT_MOST} s", median, at_most=AT_MOST),
-        note="beyond the start of an interpreter",
+        budget=Budget(f"≤ {AT_MOST} s", seconds, at_most=AT_MOST),
+        note=f"beyond the start of an interpreter; {processor:.2f} s of it CPU",
     )
 
 
-def seconds_of(command: list[str], folder: Path) -> float:
-    """Time one process from start to end; it may write the bytecode that an installed package has."""
+def seconds_of(command: list[str], folder: Path) -> Taken:
+    """Time one process by the clock and by the processor; it may write the bytecode that an installed package has."""
     variables = {name: value for name, value in environment().items() if name != "PYTHONDONTWRITEBYTECODE"}
-    began = time.perf_counter()
+    processor, began = children_seconds(), time.perf_counter()
     subprocess.run(command, cwd=folder, env=variables, stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - began
+    return time.perf_counter() - began, children_seconds() - processor
+
+
+def children_seconds() -> float:
+    """Return the processor time of all processes that this one started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -11,8 +11,9 @@ extensions = ["myst_parser"]
 exclude_patterns = ["generate"]
 source_suffix = {".md": "markdown"}
 nitpicky = True
+# What is typed stays as it is typed: two hyphens are no dash.
+smartquotes = False
 myst_heading_anchors = 4
-suppress_warnings: list[str] = []
 
 html_theme = "furo"
 html_title = f"perdure {VERSION}"

@@ -8,7 +8,7 @@ from docs.generate.markdown import block, joined, opened, table
 from perdure.cli import COMMANDS, perdure
 from perdure.errors import PerdureError
 
-COLUMNS = 100
+COLUMNS = 88
 _FAMILIES = {
     0: "done",
     1: "the agent failed",
@@ -18,7 +18,7 @@ _FAMILIES = {
     5: "the run is parked",
     6: "the store",
     130: "interrupted with Ctrl-C",
-    137: "killed with SIGKILL, as `perdure demo` is",
+    137: "killed with SIGKILL",
 }
 _RUN = """A `RUN` is an id, a readable name, the beginning of either if it is unique, or `-` for the run that
 was started last. What a command answers goes to standard output. What perdure says beside an agent's own output

@@ -123,6 +123,14 @@ class WaitOpened(Event, frozen=True):
     due_at: float
 
 
+class RunLeft(Event, frozen=True):
+    """A run that this process started left memory, and goes on by itself once somebody answers or something comes."""
+
+    reason: str
+    words: str
+    hint: str
+
+
 class QuestionDue(Event, frozen=True):
     """A question is still open at the time of its reminder or of its escalation; `to` is who should hear of it."""
 

@@ -10,6 +10,28 @@ import pytest
 import perdure
 from tests.docs.transcripts import DOCS, EVERY_PAGE, Said, agrees, perform, steps_of
 
+WORDS = (
+    "run",
+    "step",
+    "attempt",
+    "delivery",
+    "effect",
+    "intent",
+    "receipt",
+    "doubt",
+    "verdict",
+    "journal",
+    "checkpoint",
+    "wait",
+    "inbox",
+    "resource",
+    "mailbox",
+    "lease",
+    "worker",
+    "store",
+    "replica",
+    "park",
+)
 EXECUTED = [page for page in EVERY_PAGE if steps_of(page.read_text(encoding="utf-8"))]
 
 
@@ -26,6 +48,13 @@ def test_no_page_shows_a_fault_of_ours_or_a_place_of_whoever_wrote_it(page: Path
     assert "this is a fault in perdure" not in transcripts
     assert "Traceback" not in transcripts
     assert re.search(r"/(tmp|home|root|Users)/", text) is None
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_every_word_of_ours_has_its_paragraph_and_its_line(word: str) -> None:
+    assert f"\n## {word.capitalize()}\n\n" in (DOCS / "concepts.md").read_text(encoding="utf-8")
+    line = "in doubt" if word == "doubt" else word
+    assert f"\n| {line} | " in (DOCS / "glossary.md").read_text(encoding="utf-8")
 
 
 def test_every_verb_of_waiting_is_explained_with_an_example() -> None:

@@ -54,6 +54,12 @@ def test_every_page_is_on_the_site_and_in_its_contents(site: Path) -> None:
         assert made in contents or made == "index.html", made
 
 
+def test_what_is_typed_is_shown_as_it_is_typed(site: Path) -> None:
+    shown = (site / "reference" / "json.html").read_text(encoding="utf-8")
+    assert "perdure resume --json" in shown
+    assert "\N{EN DASH}json" not in shown
+
+
 def test_no_link_of_the_site_leads_nowhere(site: Path) -> None:
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
     dead = []

@@ -57,7 +57,8 @@ def test_named_code_resumes_without_repeating_a_step(agent: Any, app: str) -> No
 def test_code_is_never_loaded_because_a_record_names_it(agent: Any) -> None:
     killed(agent, "1")
     agent.write("work.py", "open('loaded', 'w').close()")
-    for command in (["resume"], ["resume", "-"], ["show"], ["show", "-"], ["verify"], ["repair", "--all", "--yes"]):
+    unnamed = (["resume"], ["resume", "-"], ["resume", "--all"], ["resume", "--all", "--dry-run"], ["retry", "-"])
+    for command in (*unnamed, ["show"], ["show", "-"], ["verify"], ["repair", "--all", "--yes"]):
         agent.perdure(*command)
     assert not (agent.folder / "loaded").exists()
     agent.perdure("resume", "--app", "work.py")

@@ -221,6 +221,21 @@ def test_exit_code_is_that_of_the_worst_outcome(place: Any) -> None:
     assert {each["run"]["state"] for each in shown["resumed"]} == {"waiting", "failed"}
 
 
+def test_damaged_run_is_named_with_its_repair_and_the_others_go_on(agent: Any) -> None:
+    agent.python("work.py", "3", KILL="1")
+    damaged = name_of(agent)
+    connection = apsw.Connection(str(agent.database))
+    connection.execute("UPDATE records SET at = at + 1 WHERE seq = 2")
+    connection.close()
+    agent.perdure("start", "work.py:report", "pages=1")
+    whole = name_of(agent)
+    result = agent.perdure(*ALL)
+    assert result.code == 0, result
+    assert "record 2 is damaged" in result.err
+    assert f"next: perdure repair {damaged}" in result.err
+    assert states(agent)[whole] == "completed"
+
+
 def test_run_that_another_process_holds_is_left_to_it(place: Any) -> None:
     place.write("work.py", SLOW)
     process = place.start("work.py")

@@ -75,7 +75,7 @@ def test_a_process_shows_at_most_eight_lines(agent: Any) -> None:
     lines = agent.python("many.py").err.splitlines()
     from_the_parent = [line for line in lines if "state is kept" not in line]
     assert len(from_the_parent) == 8
-    assert from_the_parent[-1] == "perdure: further lines are left out; perdure show lists the runs"
+    assert from_the_parent[-1] == "perdure: further lines are left out; perdure ls lists the runs"
 
 
 def test_closed_standard_error_does_not_disturb_the_run(agent: Any) -> None:
@@ -164,3 +164,26 @@ def test_cancelled_run_ends_without_a_traceback(place: Any) -> None:
     assert result.code == 1, result
     assert "was cancelled" in result.err
     assert "Traceback" not in result.err
+
+
+def test_started_run_that_waits_for_a_person_says_so_and_goes_on_by_itself(place: Any) -> None:
+    place.write(
+        "asks.py",
+        """
+        @perdure.agent
+        def asks() -> str:
+            return perdure.ask("Ship it?", options=["now", "later"]).choice
+
+        if __name__ == "__main__":
+            print("ready", flush=True)
+            print("result:", perdure.start(asks).result())
+        """,
+    )
+    process = place.start("asks.py")
+    assert process.stderr.readline() == "perdure: state is kept in ./.perdure/perdure.db\n"
+    line = process.stderr.readline()
+    name = place.name()
+    how = f"perdure answer {name} <now|later>"
+    assert line == f"perdure: Run {name} waits for an answer: Ship it?; it goes on after: {how}\n"
+    assert place.perdure("answer", name, "later").code == 0
+    assert process.communicate(timeout=60)[0] == "result: later\n"

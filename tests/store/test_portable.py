@@ -83,10 +83,6 @@ def findings(store: Store) -> list[Finding]:
     return [item for item in store.check() if isinstance(item, Finding)]
 
 
-on_files = pytest.mark.parametrize("place", ["memory", "sqlite"], indirect=True)
-
-
-@on_files
 class TestThereAndBack:
     @pytest.fixture
     def elsewhere(self) -> Store:

@@ -86,10 +86,6 @@ def child_of(store: Store, parent: str, run_id: str) -> Run:
     return claimed(store, run_id)
 
 
-on_files = pytest.mark.parametrize("place", ["memory", "sqlite"], indirect=True)
-
-
-@on_files
 class TestWhatGoes:
     def test_finished_runs_go_whole(self, store: Store, other: Store) -> None:
         ended(store, "run-1")
@@ -141,7 +137,6 @@ class TestWhatGoes:
         assert kept(store) == set()
 
 
-@on_files
 class TestWhatIsNeeded:
     def test_the_parent_of_an_unfinished_run_stays(self, store: Store) -> None:
         ended(store, "parent")
@@ -202,7 +197,6 @@ def prune_of(store: Store) -> Any:
     return lambda old: list(store.prune(old))
 
 
-@on_files
 class TestBlobs:
     def test_go_once_nobody_refers_to_them(self, store: Store) -> None:
         address = blobs.pack(CONTENT)[0]
@@ -353,61 +347,54 @@ class SqliteStoreAgain:
         self.store.close()
 
 
+@pytest.mark.parametrize("place", ["sqlite", "postgres"], indirect=True)
 class TestMeanwhile:
     """Others go on writing between two transactions of a pruning."""
 
-    def test_a_run_that_is_referred_to_meanwhile_stays(self, sqlite: SqliteStore, path: Path) -> None:
+    def test_a_run_that_is_referred_to_meanwhile_stays(self, store: Store, other: Store) -> None:
         for number in range(250):
-            ended(sqlite, f"run-{number:03d}")
-        other = SqliteStore(path)
-        removing = sqlite.prune(EVERYTHING)
+            ended(store, f"run-{number:03d}")
+        removing = store.prune(EVERYTHING)
         assert next(removing).runs == 100
         child_of(other, "run-200", "child")
         assert sum(part.runs for part in removing) == 149
         assert kept(other) == {"run-200", "child"}
         assert findings(other) == []
-        other.close()
 
-    def test_a_failed_run_that_is_resumed_meanwhile_stays(self, sqlite: SqliteStore, path: Path) -> None:
+    def test_a_failed_run_that_is_resumed_meanwhile_stays(self, store: Store, other: Store) -> None:
         for number in range(150):
-            ended(sqlite, f"run-{number:03d}", RunState.FAILED, at=100.0 + number)
-        other = SqliteStore(path)
-        removing = sqlite.prune(FAILED_TOO)
+            ended(store, f"run-{number:03d}", RunState.FAILED, at=100.0 + number)
+        removing = store.prune(FAILED_TOO)
         assert next(removing).runs == 100
         run = land(other, step(claimed(other, "run-120")))
         assert sum(part.runs for part in removing) == 49
         assert kept(other) == {"run-120"}
         land(other, step(run))
         assert findings(other) == []
-        other.close()
 
-    def test_a_value_that_is_stored_again_meanwhile_stays(self, sqlite: SqliteStore, path: Path) -> None:
-        land(sqlite, ending(land(sqlite, large_step(held_run(sqlite, "run-1"), CONTENT))))
-        other = SqliteStore(path)
-        removing = sqlite.prune(EVERYTHING)
+    def test_a_value_that_is_stored_again_meanwhile_stays(self, store: Store, other: Store) -> None:
+        land(store, ending(land(store, large_step(held_run(store, "run-1"), CONTENT))))
+        removing = store.prune(EVERYTHING)
         assert next(removing).runs == 1
         land(other, large_step(held_run(other, "run-2"), CONTENT))
         assert sum(part.blobs for part in removing) == 0
         assert other.load_blob(blobs.pack(CONTENT)[0]) == CONTENT
         assert findings(other) == []
-        other.close()
 
-    def test_it_is_stored_again_under_numbers_that_another_pruning_freed(self, sqlite: SqliteStore, path: Path) -> None:
+    def test_it_is_stored_again_under_numbers_that_another_pruning_freed(self, store: Store, other: Store) -> None:
         """The record that told old from new is gone: everything is looked at anew."""
-        old = land(sqlite, ending(land(sqlite, large_step(held_run(sqlite, "old"), CONTENT))))
-        young = held_run(sqlite, "young")
+        old = land(store, ending(land(store, large_step(held_run(store, "old"), CONTENT))))
+        young = held_run(store, "young")
         for _ in range(20):
-            young = land(sqlite, step(young))
-        land(sqlite, ending(young))
-        other = SqliteStore(path)
-        removing = sqlite.prune(Old(old.updated_at + 1))
+            young = land(store, step(young))
+        land(store, ending(young))
+        removing = store.prune(Old(old.updated_at + 1))
         assert next(removing).runs == 1
         assert prune(other).runs == 1
         land(other, large_step(held_run(other, "new"), CONTENT))
         assert sum(part.blobs for part in removing) == 0
         assert other.load_blob(blobs.pack(CONTENT)[0]) == CONTENT
         assert findings(other) == []
-        other.close()
 
 
 KILLED = """

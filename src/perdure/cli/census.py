@@ -60,6 +60,7 @@ class Census:
         self._alive: dict[str, bool] = {}
         self._held: list[Run] | None = None
         self._whole: list[Run] | None = None
+        self._counts: dict[tuple[str, str], int] = {}
         self.damaged: list[Damage] = []
 
     def find(self, which: Which, *, limit: int = _EVERY, skip: int = 0) -> list[Run]:
@@ -76,17 +77,16 @@ class Census:
         """How many runs stand where."""
         held = self._of_processes()
         alive = sum(map(self._is_alive, held))
-        states = {str(state): self._count(Which(states=(state,))) for state in RunState if state != RunState.RUNNING}
+        states = {str(state): self._count_in(state) for state in RunState}
         states[RunState.QUEUED] += len(held) - alive
-        waiting = (RunState.WAITING,)
-        reasons = {str(reason): self._count(Which(states=waiting, reasons=(reason,))) for reason in WaitReason}
-        return Tally({**states, RunState.RUNNING: alive}, reasons)
+        states[RunState.RUNNING] = alive
+        return Tally(states, {str(reason): self._count_in(RunState.WAITING, reason) for reason in WaitReason})
 
     def in_order_of_need(self, *, finished: bool, limit: int, skip: int) -> list[Run]:
         """What needs a person first, then what stopped, what failed, what moves, what waits by itself, what is over."""
         found: list[Run] = []
         for shelf in self._shelves(finished=finished):
-            whole = len(shelf) if isinstance(shelf, list) else self._count(shelf)
+            whole = len(shelf) if isinstance(shelf, list) else self._count_on(shelf)
             wanted = limit - len(found)
             if wanted > 0 and skip < whole:
                 more = shelf[skip:] if isinstance(shelf, list) else self._rows(shelf, limit=wanted, skip=skip)
@@ -125,6 +125,16 @@ class Census:
         if run.holder not in self._alive:
             self._alive[run.holder] = self._store.is_running(run, stall_seconds=self._stall_seconds)
         return self._alive[run.holder]
+
+    def _count_on(self, shelf: Which) -> int:
+        return sum(self._count_in(state, reason) for state in shelf.states for reason in shelf.reasons or ("",))
+
+    def _count_in(self, state: str, reason: str = "") -> int:
+        """How many rows say so, counted once: without an index on the state every count walks over all rows."""
+        if (state, reason) not in self._counts:
+            which = Which(states=(state,), reasons=(reason,) if reason else ())
+            self._counts[state, reason] = self._count(which)
+        return self._counts[state, reason]
 
     def _count(self, which: Which) -> int:
         return self._store.count_runs(which) if self._whole is None else len(self._rows(which))

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from perdure import clock
-from perdure.cli.status import Status, status_of
+from perdure.cli.options import commands
 from perdure.engine.lifecycle import UNDONE
 from perdure.engine.whereabouts import previous_id, undoing_of
 from perdure.errors import CheckpointCorrupt
 from perdure.records import FINISHED, Run, RunState, WaitReason
 from perdure.replay import Journal
-from perdure.status import is_paused, resumable
+from perdure.status import Status, is_paused, resumable, status_of
 from perdure.store.lease import read_park
 from perdure.store.protocol import Which
 from perdure.telemetry.text import age, legible
@@ -63,11 +63,12 @@ def choose(store: Store, bounds: Bounds) -> list[Choice]:
 
 
 def _judge(store: Store, run: Run, bounds: Bounds, *, is_due: bool) -> Choice:
-    status = status_of(store, run)
     try:
-        root = resumable(store, run, Journal(store.load_journal(run.run_id)))
+        records = store.load_journal(run.run_id)
     except CheckpointCorrupt as error:
-        return Choice(run, status, error.message, goes_on=False, next=status.next)
+        return Choice(run, status := status_of(store, run, commands()), error.message, goes_on=False, next=status.next)
+    status = status_of(store, run, commands(), records=records)
+    root = resumable(store, run, Journal(records))
     refusal = _refusal(store, run, status, bounds, is_due=is_due)
     if root.run_id != run.run_id and refusal is None:
         return _with_parent(store, run, root, bounds)
@@ -76,7 +77,7 @@ def _judge(store: Store, run: Run, bounds: Bounds, *, is_due: bool) -> Choice:
 
 def _with_parent(store: Store, run: Run, root: Run, bounds: Bounds) -> Choice:
     """A child that can go on does so with the run that waits for it."""
-    status = status_of(store, root)
+    status = status_of(store, root, commands())
     waits_for_child = root.state == RunState.WAITING and root.reason == WaitReason.CHILD and not is_paused(store, root)
     refusal = _refusal(store, root, status, bounds, is_due=waits_for_child)
     return _choice(root, status, refusal, f"its child {run.name} can go on", bounds)
@@ -94,8 +95,6 @@ def _choice(run: Run, status: Status, refusal: str | None, why: str, bounds: Bou
 
 def _refusal(store: Store, run: Run, status: Status, bounds: Bounds, *, is_due: bool) -> str | None:
     """Why this run does not go on; None where it does."""
-    if status.brief == "damaged":
-        return status.cause
     if status.state == RunState.RUNNING:
         return f"running, {status.cause}"
     if run.state == RunState.WAITING and not (is_due and not is_paused(store, run)):

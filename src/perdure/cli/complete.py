@@ -25,7 +25,7 @@ VARIABLE: Final = "_PERDURE_COMPLETE"
 OFFERED: Final = 50
 """So many runs are offered, the newest first."""
 
-_PEOPLE: Final = Which(states=(RunState.WAITING, RunState.QUEUED, RunState.RUNNING))
+_PEOPLE: Final = Which(states=(RunState.WAITING, RunState.QUEUED, RunState.RUNNING), reasons=("", WaitReason.HUMAN))
 _MEANT: Final = {
     "approve": _PEOPLE,
     "reject": _PEOPLE,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from perdure.records import Record
 
 NO_RUNS: Final[Mapping[str, str]] = MappingProxyType({})
+_DELIVERY: Final = Kind.DELIVERY.value
+_ENDED: Final = Kind.ENDED.value
 
 
 class Moment(Struct, frozen=True, omit_defaults=True):
@@ -137,8 +139,8 @@ def _deliveries(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
     for record in records:
         if record.kind in COMPLETIONS:
             complete.add(record.key)
-        elif record.kind == Kind.DELIVERY:
+        elif record.kind == _DELIVERY:
             found[record.seq] = (len(found) + 1, len(complete))
-        elif record.kind == Kind.ENDED:
+        elif record.kind == _ENDED:
             complete.difference_update(read_body(record).reopened)
     return found

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 SHOWN: Final = 40
 """So many moments of a long run are told at once."""
 
+_MAX_DIGITS: Final = 18
+_BATCH: Final = Kind.BATCH.value
+"""A plain text: ten thousand comparisons with the word of an enumeration would be felt."""
+
 
 class Window(Struct, frozen=True):
     """Records in a row, and how many of those worth telling come before and after them."""
@@ -54,7 +58,7 @@ def worth_telling(records: Sequence[Record]) -> list[Record]:
     return [
         record
         for record, following in pairs
-        if record.kind != Kind.BATCH or following is None or (following.kind, following.key) != (Kind.BATCH, record.key)
+        if record.kind != _BATCH or following is None or (following.kind, following.key) != (_BATCH, record.key)
     ]
 
 
@@ -65,6 +69,3 @@ def step_number(text: str | None, *, of: str, hint: str) -> int | None:
     if not (text.isdecimal() and text.isascii()):
         raise UsageError(f"{of} {legible(text, 60)!r} is no number.", safe="nothing was changed.", hint=hint)
     return int(text[:_MAX_DIGITS])
-
-
-_MAX_DIGITS: Final = 18

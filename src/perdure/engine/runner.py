@@ -16,7 +16,7 @@ from collections import defaultdict, deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from perdure import clock
+from perdure import clock, events
 from perdure.engine import lifecycle, whereabouts
 from perdure.engine.execute import LOOK_SECONDS, execute, execute_async
 from perdure.errors import PerdureError, RunHeld, RunPaused, RunRestarted, RunWaits
@@ -151,6 +151,7 @@ class Runner:
                     self._give_up(task, waits)
                 else:
                     self._wait(task)
+                    self._tell(task, waits)
                 return
             except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
                 self._give_up(task, error)
@@ -159,6 +160,13 @@ class Runner:
                 self._forget(task)
                 task.future.set_result(value)
                 return
+
+    def _tell(self, task: Task, waits: PerdureError) -> None:
+        """Nobody sees the refusal that `perdure.run` would raise, so that it is said where lines are shown."""
+        if isinstance(waits, RunWaits) and events.is_wanted(events.RunLeft):
+            run = self._session.store.read_run(task.run_id)
+            name = run.name if run is not None else task.run_id
+            events.publish(events.RunLeft(task.run_id, name, waits.reason, waits.message, waits.hint))
 
     def _execute(self, task: Task, active: Active | Finished | None) -> Any:
         spec = task.spec

@@ -21,6 +21,9 @@ MAX_LINES: Final = 8
 """A script's own output must not drown in ours: after so many lines this process is silent."""
 
 _WORDS_CHARACTERS: Final = 300
+_IN_A_SCRIPT: Final = ", then start again"
+"""What a hint adds for a process that has ended, and this one has not."""
+
 _SHOWN: Final = (
     events.StoreOpened,
     events.RunResumed,
@@ -29,6 +32,7 @@ _SHOWN: Final = (
     events.RunEnded,
     events.MapAdvanced,
     events.DoubtPending,
+    events.RunLeft,
     events.DoubtSettled,
     events.ResourceSettled,
 )
@@ -98,6 +102,8 @@ def describe(event: events.Observable) -> str:
             return f"the same call is running as {legible(name)} ({legible(holder)}); this is a new run beside it"
         case events.RunEnded(_, name, "queued", _, steps):
             return f"{legible(name)} was stopped, {counted(steps, 'step')} saved: start again to resume it"
+        case events.RunLeft(_, _, "human" | "signal", words, hint):
+            return f"{legible(words.rstrip('.'))}; it goes on after: {legible(hint.removesuffix(_IN_A_SCRIPT))}"
         case events.DoubtPending(_, _, step, seconds):
             return (
                 f"{legible(step)} is not found; asking again in {duration(seconds)}, when nothing on its way can land"

@@ -188,3 +188,48 @@ UPDATE runs SET run_id = %s, name = %s, agent = %s, arguments = %b, durability =
                 state = %s, reason = %s, detail = %s, epoch = %s, holder = %s, deliveries = %s, steps = %s, suspects = %s,
                 length = %s, wake_at = %s, heard = %s, tags = %s, tokens = %s, dollars = %s, head = %b, digest = %b
 WHERE run = %s
+
+-- name: list_every_run
+SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
+       deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest
+FROM runs ORDER BY run
+
+-- name: list_active
+SELECT run FROM runs WHERE state NOT IN ('completed', 'cancelled') AND NOT run_id = ANY(%s)
+
+-- name: read_referring
+SELECT body FROM records WHERE run = ANY(%s) AND kind = ANY(%s)
+
+-- name: read_bodies
+SELECT run, body FROM records UNION ALL SELECT run, body FROM set_aside
+
+-- name: list_blobs
+SELECT digest, length(stored) FROM blobs
+
+-- name: lock_blobs
+SELECT digest FROM blobs WHERE digest = ANY(%s) ORDER BY digest FOR UPDATE
+
+-- name: measure_records
+SELECT count(*), coalesce(sum(octet_length(body)), 0)::bigint FROM records WHERE run = ANY(%s)
+
+-- name: measure_mail
+SELECT count(*), coalesce(sum(octet_length(body)), 0)::bigint FROM mailbox WHERE run_id = ANY(%s)
+
+-- name: prune_records
+DELETE FROM records WHERE run = ANY(%s)
+
+-- name: prune_set_aside
+DELETE FROM set_aside WHERE run = ANY(%s)
+
+-- name: prune_mail
+DELETE FROM mailbox WHERE run_id = ANY(%s)
+
+-- name: prune_runs
+DELETE FROM runs WHERE run = ANY(%s)
+
+-- name: prune_blobs
+DELETE FROM blobs WHERE digest = ANY(%s)
+
+-- name: import_mail
+INSERT INTO mailbox (run_id, kind, key, body, sender, at, taken, digest) VALUES (%s, %s, %s, %s, %s, %s, %s, %b)
+RETURNING mail

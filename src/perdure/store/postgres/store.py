@@ -19,17 +19,18 @@ from perdure.settings import Settings
 from perdure.store import blobs
 from perdure.store.chain import deaf, unknown_run, verified, verified_mail, verified_run
 from perdure.store.lease import Presence, claim, held, refuse_other_worker
-from perdure.store.postgres import check, repair
+from perdure.store.postgres import check, prune, repair
 from perdure.store.postgres.append import Extension, complete, refused, rounds_of, write
-from perdure.store.postgres.connect import BROKEN, Line, Patience, fetch
+from perdure.store.postgres.connect import BROKEN, Line, Patience, fetch, plain
 from perdure.store.postgres.location import read_location
 from perdure.store.postgres.migrate import check_schema, migrate
 from perdure.store.postgres.narrow import narrowed
 from perdure.store.postgres.presence import Life, Seen, look, worker_of
-from perdure.store.protocol import Finding, Outcome, Terms, Which
+from perdure.store.postgres.whole import read_whole, write_whole
+from perdure.store.protocol import Compacted, Finding, Old, Outcome, Prunable, Pruned, Terms, Which, Whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 AWAY_SECONDS: Final = 120.0
 """How long a run waits for a server that is away before it stops."""
@@ -268,6 +269,32 @@ class PostgresStore:
         seen = self._look(connection, run, Settings().stall_seconds)
         if seen.presence is Presence.ALIVE:
             raise held(run, seen.worker)
+
+    def find_prunable(self, old: Old) -> Prunable:
+        """What `prune` would remove."""
+        return self._reader.again(lambda connection: prune.prunable(connection, old))
+
+    def prune(self, old: Old) -> Iterator[Pruned]:
+        """Remove what nobody needs any more, a few runs in each transaction."""
+        self.join()
+        yield from prune.prune(self._writer, self.find_prunable(old))
+
+    def compact(self) -> Compacted:
+        """Nothing: the server reuses room by itself."""
+        return Compacted()
+
+    def load_whole(self, run_id: str) -> Whole:
+        """The run, its journal and its mail, all of one moment."""
+        return self._reader.again(lambda connection: read_whole(connection, run_id, location=self.location))
+
+    def import_run(self, whole: Whole, blobs: Iterable[tuple[bytes, bytes]] = ()) -> Run:
+        """Take in a run that was kept elsewhere, all or nothing; tried once, as its large values come but once."""
+        self.join()
+        try:
+            with self._writer.transaction() as connection:
+                return write_whole(connection, whole, blobs)
+        except BROKEN as error:
+            raise plain(error, self._where) from error
 
     def close(self) -> None:
         """Let go of the store; what was held is free at once."""
