@@ -89,6 +89,7 @@ def test_rejected_effect_is_not_performed_and_the_agent_learns_why(desk: Any) ->
     assert "  rejected by Ada: too much\n" in result.out, result
     told = desk.python("work.py", "desk", "A-17").out
     assert told == "result: refund(order='A-17', cents=4900) was not approved by Ada: too much\n"
+    assert "answered: deny (by Ada): too much" in desk.perdure("show", name).out
     assert desk.lines("log.txt") == []
 
 

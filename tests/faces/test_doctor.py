@@ -19,7 +19,9 @@ import apsw
 import pytest
 
 from perdure.store.health import file_system, file_system_words
+from perdure.store.postgres import PostgresStore as SqlServer
 from tests.faces.conftest import Place
+from tests.postgres import schema_url
 
 NOBODY: Final = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting and changing users needs root")
@@ -220,6 +222,21 @@ def test_somebody_who_writes_for_long_is_a_problem_only_after_the_time_to_wait(s
     connection.execute("ROLLBACK")
     connection.close()
     assert level(checkup(stopped), "writing") == "ok"
+
+
+def test_store_on_a_server_is_looked_at_without_showing_its_password(place: Any) -> None:
+    with schema_url() as url:
+        checks = checkup(place, "--store", url, code=6)
+        assert "There is no store" in one(checks, "store", "problem")["message"]
+        SqlServer(url).close()
+        checks = checkup(place, "--store", url)
+        assert "can be reached" in one(checks, "store", "ok")["message"]
+    away = "postgresql://ada:secret-word@127.0.0.1:1/runs"
+    for flags in (["--json"], []):
+        told = place.perdure("doctor", "--store", away, *flags, PERDURE_OPEN_SECONDS="0.1")
+        assert told.code == 6, told
+        assert "cannot be reached" in told.out
+        assert "secret-word" not in told.out + told.err
 
 
 def mount(*arguments: str) -> None:

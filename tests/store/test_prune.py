@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from perdure.errors import CheckpointCorrupt, UnknownRun
 from perdure.records import (
+    NO_DIGEST,
     Ancestor,
     Done,
     Ended,
@@ -22,6 +23,7 @@ from perdure.records import (
     Listed,
     Listing,
     Opened,
+    Origin,
     Record,
     Run,
     RunState,
@@ -29,6 +31,7 @@ from perdure.records import (
     Tracked,
     WaitReason,
     extended,
+    read_body,
     write_body,
 )
 from perdure.store import blobs
@@ -47,6 +50,7 @@ from tests.store.journals import (
     land,
     large_step,
     letter,
+    new_run,
     step,
 )
 
@@ -183,6 +187,16 @@ class TestWhatIsNeeded:
         land(store, ending(parent, RunState.FAILED))
         assert [run.run_id for run in store.find_prunable(FAILED_TOO).runs] == ["parent", "child"]
 
+    def test_the_origin_of_an_unfinished_fork_stays(self, store: Store) -> None:
+        ended(store, "original")
+        run, first = new_run("fork")
+        body = msgspec.structs.replace(read_body(first), forked_from=Origin("original", "name-of-original", 1))
+        bare = msgspec.structs.replace(run, length=0, head=NO_DIGEST)
+        store.create_run(*_chained(bare, msgspec.structs.replace(first, body=write_body(body))))
+        assert prune(store) == Pruned()
+        land(store, ending(claimed(store, "fork")))
+        assert prune(store).runs == 2
+
     def test_damage_that_could_hide_a_reference_stops_everything(self, store: Store, place: Place) -> None:
         ended(store, "run-1")
         held_run(store, "run-2")
@@ -191,6 +205,11 @@ class TestWhatIsNeeded:
             with pytest.raises(CheckpointCorrupt, match="run-2"):
                 remove(EVERYTHING)
         assert store.read_run("run-1") is not None
+
+
+def _chained(bare: Run, first: Record) -> tuple[Run, Record]:
+    run, (record,) = extended(bare, at=bare.updated_at, records=(first,))
+    return run, record
 
 
 def prune_of(store: Store) -> Any:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _STYLES: Final = {"ok": good, "warning": doubtful, "problem": bad}
 _WIDTH: Final = max(map(len, _STYLES))
 _NAMED: Final = 3
+_NEWEST: Final = 100
 _DRIFT_SECONDS: Final = 60.0
 _PLAUSIBLE_SINCE: Final = 1_704_067_200.0
 """The beginning of 2024: a clock that shows less was never set."""
@@ -83,7 +84,8 @@ def _examined() -> tuple[str, list[Sign]]:
         fix = "name a path with --store or PERDURE_STORE"
         return settings.store, [*signs, Sign("store", "warning", "memory: ends with the process that made it", fix)]
     if colon and len(scheme) > 1 and scheme != "sqlite":
-        return settings.store, [*signs, *_clock_signs([], 0.0), *_run_signs(settings, [])]
+        location, more = _server_signs(settings)
+        return location, [*signs, *more]
     from perdure.store.sqlite.health import Examined  # loads the engine only when it is used
 
     path = Path(rest.removeprefix("//") if colon and scheme == "sqlite" else settings.store).expanduser().absolute()
@@ -94,6 +96,18 @@ def _examined() -> tuple[str, list[Sign]]:
     if examined.is_readable:
         signs += _run_signs(settings, examined.dead_workers)
     return settings.store, signs
+
+
+def _server_signs(settings: Settings) -> tuple[str, list[Sign]]:
+    """A store on a server, which answers for its own disk; its location is shown without a password."""
+    try:
+        with looking() as store:
+            location, newest = store.location, _newest(store)
+            store.count_runs(Which())
+    except PerdureError as error:
+        return "", [Sign("store", "problem", error.message, error.hint)]
+    reached = Sign("store", "ok", f"{location} can be reached")
+    return location, [reached, *_clock_signs([], newest), *_run_signs(settings, [])]
 
 
 def _pasteable(sign: Sign) -> Sign:
@@ -107,9 +121,14 @@ def _pasteable(sign: Sign) -> Sign:
 def _newest_at() -> float:
     try:
         with looking() as store:
-            return max((run.updated_at for run in store.find_runs(Which(), limit=100)), default=0.0)
+            return _newest(store)
     except PerdureError:
         return 0.0
+
+
+def _newest(store: Store) -> float:
+    """When the last of the newest runs was written to."""
+    return max((run.updated_at for run in store.find_runs(Which(), limit=_NEWEST)), default=0.0)
 
 
 def _clock_signs(workers: list[Worker], newest_at: float) -> Iterator[Sign]:

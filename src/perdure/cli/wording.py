@@ -118,13 +118,19 @@ def _answer_words(done: Done, entry: Entry, runs: Mapping[str, str]) -> str:
     by = f" (by {done.by})" if done.by else ""
     match opened:
         case Opened(question=question) if question is not None:
-            return f"{_answered(done)}{by}"
+            return f"{_answered(done)}{by}{_note(done)}"
         case Opened(reason="signal"):
             return f"signal {opened.signal!r} came{by}"
         case Opened(reason="child"):
             return f"child run {runs.get(opened.child, opened.child)}"
         case _:
             return "over"
+
+
+def _note(done: Done) -> str:
+    """What was written beside an answer."""
+    given = None if done.blob else msgspec.json.decode(bytes(done.value))
+    return f": {given['note']}" if isinstance(given, dict) and given.get("note") else ""
 
 
 def _answered(done: Done) -> str:

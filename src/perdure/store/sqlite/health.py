@@ -85,10 +85,10 @@ class Examined:
             version = check_schema(connection, self.path)
             known = len(load_schema("perdure.store.sqlite"))
             if version < known:
-                words = f"schema {version}; the next command brings it up to {known}"
+                words = f"version {version}; the next command brings it up to {known}"
                 self.signs.append(Sign("schema", "ok", words))
                 return
-            self.signs.append(Sign("schema", "ok", f"schema {version}"))
+            self.signs.append(Sign("schema", "ok", f"version {version}"))
             damage = hidden_damage(connection)
             if damage:
                 self.signs.append(Sign("store", "problem", f"{self.path} is damaged ({damage})", "perdure verify"))
