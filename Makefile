@@ -7,7 +7,7 @@ PIP_INSTALL = .venv/bin/python -m pip install -qq --disable-pip-version-check
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-demo: .venv/installed ## Watch an agent get killed half way and resume
+demo: .venv/perdure-installed ## Watch an agent get killed half way and resume
 	@PATH="$$(pwd)/.venv/bin:$$PATH"; export PATH; unset PERDURE_STORE; \
 	scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; trap 'exit 130' INT TERM; cd "$$scratch"; \
 	echo '$$ perdure demo'; perdure demo; status=$$?; \
@@ -36,9 +36,9 @@ torture: .venv/installed ## Run the long campaigns of crashes
 
 clean: ## Remove .venv, builds and caches
 	@rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	@find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-.venv/installed: pyproject.toml
+.venv/perdure-installed: pyproject.toml
 	@if ! { .venv/bin/python -c '$(RECENT_ENOUGH)' && .venv/bin/python -m pip --version; } >/dev/null 2>&1; then \
 		for candidate in "$(PYTHON)" python3.13 python3.12 python3.11; do \
 			if "$$candidate" -c '$(RECENT_ENOUGH)' 2>/dev/null; then found=$$candidate; break; fi; \
@@ -50,7 +50,12 @@ clean: ## Remove .venv, builds and caches
 		echo "Creating .venv with $$("$$found" --version)"; \
 		"$$found" -m venv --clear .venv || exit 1; \
 	fi
-	@echo 'Installing perdure and its tools into .venv'
+	@echo 'Installing perdure into .venv'
+	@$(PIP_INSTALL) -e .
+	@touch $@
+
+.venv/installed: .venv/perdure-installed
+	@echo 'Installing the tools for tests, checks and documentation into .venv'
 	@$(PIP_INSTALL) -e '.[test,check]'
 	@touch $@
 

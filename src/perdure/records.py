@@ -561,6 +561,11 @@ def mail_digest(mail: Mail) -> bytes:
     return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
 
 
+def undo_id(run_id: str) -> str:
+    """The id of the run that takes back the effects of this one; always the same, so that there is one."""
+    return f"undo-{hashlib.sha256(run_id.encode()).hexdigest()[:DIGEST_BYTES]}"
+
+
 def blob_digest(content: bytes) -> bytes:
     """The address of a large value: the digest of its content."""
     return hashlib.sha256(content).digest()

@@ -19,7 +19,7 @@ from perdure import clock
 from perdure.engine.ask import approving
 from perdure.engine.settle import Letter
 from perdure.engine.wait import mail_key
-from perdure.engine.whereabouts import continuation, undoing_of
+from perdure.engine.whereabouts import UNDO_AGENT, continuation, undoing_of
 from perdure.errors import CheckpointCorrupt, CommitsLost, PerdureError, RunPaused
 from perdure.records import FINISHED, Ended, Kind, Note, Opened, Repaired, Run, RunState, WaitReason, read_body
 from perdure.replay import Journal
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 DEMO_AGENT: Final = "perdure.demo"
 """The agent whose code needs no naming, like those whose names begin with it and a dot."""
-
-UNDO_AGENT: Final = "perdure.undo"
-"""The agent of runs that take back the effects of others; it follows the code that those had."""
 
 _WAITS: Final = frozenset({WaitReason.HUMAN, WaitReason.TIME, WaitReason.SIGNAL, WaitReason.CHILD})
 _FOREVER: Final = math.inf

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from perdure.engine.whereabouts import undo_id
+from perdure.records import undo_id
 from tests.crash import killer, person, regret
 from tests.crash.evidence import Entry, Journal, read_journal, reading
 from tests.crash.nursery import ROOT, Ended, Nursery

@@ -21,13 +21,20 @@ EVERY_PAGE: Final = sorted(DOCS.glob("*.md")) + sorted(DOCS.glob("*/*.md"))
 _FENCED: Final = re.compile(r"^```(python|toml|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _FILE_NAME: Final = re.compile(r"# ([\w.]+\.(?:py|toml))\n")
 _DOTS: Final = re.compile(r"^ *…\n", re.MULTILINE)
+PRETENDED: Final = "/agents"
+"""Where the pages say that everything happens."""
+
 _SECONDS: Final = 90.0
 _JOB: Final = re.compile(r"^(bash: line \d+: +\d+ .*|\[\d+\].*)\n", re.MULTILINE)
 _VOLATILE: Final = (
     (re.compile(r"\b[a-z]+-[a-z]+-\d+\b"), "NAME"),
-    (re.compile(r"\bpid \d+ on \S+?(?=[ ),])"), "HOLDER"),
+    (re.compile(r"\bpid \d+ on [\w.-]+"), "HOLDER"),
     (re.compile(r"\b[0-9a-z]{12}-[0-9a-z]{12}\b"), "ID"),
-    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?( UTC)?"), "INSTANT"),
+    (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+Z)?)?( UTC)?"), "INSTANT"),
+    (re.compile(r"\bPython \d+\.\d+\.\d+\b"), "PYTHON"),
+    # How Python points at the place in a line, and with how many lines, differs between its versions.
+    (re.compile(r"^[ ^~]+\n", re.MULTILINE), ""),
+    (re.compile(r"… \d+ more lines"), "… MORE LINES"),
     (re.compile(r"\b\d{10}\.\d+\b"), "INSTANT"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "KEY"),
     (re.compile(r"\bmail-[0-9a-f]{8}\b"), "MAIL"),
@@ -112,7 +119,7 @@ class Shell:
         quiet = {"PATH": programs, "PYTHONUNBUFFERED": "1", "COLUMNS": "100", "NO_COLOR": "1", "LOGNAME": "ada"}
         self._bash = subprocess.Popen(
             ["bash"],
-            cwd=folder,
+            cwd=folder.resolve(),
             env=kept | quiet,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -120,6 +127,7 @@ class Shell:
             text=True,
             start_new_session=True,
         )
+        self._folder = str(folder.resolve())
         self._heard = ""
         self._changed = threading.Condition()
         self._marks = 0
@@ -140,11 +148,12 @@ class Shell:
             return self._wait(before, lambda text: last in settled(text).splitlines(), command)
         self._write(f"(exit $ended); {{ {command}\n}} </dev/null; ended=$?; echo {mark}")
         printed = self._wait(before, lambda text: f"{mark}\n" in text, command)
-        return _JOB.sub("", printed.partition(f"{mark}\n")[0])
+        return _JOB.sub("", printed.partition(f"{mark}\n")[0]).replace(self._folder, PRETENDED)
 
     def write(self, name: str, text: str) -> None:
         """Make a file where the shell is."""
-        Path(self.type("pwd").strip(), name).write_text(text, encoding="utf-8")
+        folder = self.type("pwd").strip().replace(PRETENDED, self._folder)
+        Path(folder, name).write_text(text, encoding="utf-8")
 
     def __enter__(self) -> Self:
         return self

@@ -327,6 +327,32 @@ def test_an_open_question_is_asked_by_the_fork_itself_with_its_time_begun_anew(m
     assert state_of("r") == "waiting (human)"
 
 
+def test_a_question_that_was_open_before_the_cut_is_begun_anew_too(manual_clock: ManualClock) -> None:
+    @perdure.agent
+    async def agent() -> str:
+        async def asking() -> str:
+            return (await perdure.ask("Send?", options=["yes", "no"], timeout="1h")).choice
+
+        async def fetching() -> None:
+            await asyncio.sleep(0)
+            fetch(0)
+
+        return (await asyncio.gather(asking(), fetching()))[0]
+
+    with pytest.raises(RunWaits):
+        perdure.run(agent, run_id="r")
+    kinds = [record.kind for record in records_of("r")]
+    assert kinds.index(Kind.WAIT) < kinds.index(Kind.STEP)
+    manual_clock.pass_seconds(7200)
+    planned = plan("r", 1)
+    assert planned.asked_anew == ("Send?",)
+    made = forks.accept(session().store, planned)
+    with pytest.raises(RunWaits):
+        perdure.run(agent, run_id=made.run_id)
+    control.answer(made.run_id, "yes")
+    assert perdure.run(agent, run_id=made.run_id) == "yes"
+
+
 def test_an_answer_before_the_cut_is_the_forks_too() -> None:
     @perdure.agent
     def agent() -> str:

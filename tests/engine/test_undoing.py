@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure import clock
 from perdure.engine import control
 from perdure.engine import fork as forks
 from perdure.engine.call import spec_of
@@ -15,10 +16,12 @@ from perdure.engine.effect import EffectSpec
 from perdure.engine.lifecycle import load
 from perdure.engine.session import session
 from perdure.engine.undo import Plan, planned
-from perdure.engine.undoing import NAME, refuse_unended, take_back, undone_run
-from perdure.engine.whereabouts import undo_id, undoing_of
+from perdure.engine.undoing import refuse_unended, take_back, undone_run
+from perdure.engine.whereabouts import UNDO_AGENT, undoing_of
 from perdure.errors import EffectInDoubt, RunSuspended, RunWaits, UsageError
 from perdure.events import StepCompleted
+from perdure.records import undo_id
+from perdure.store.protocol import Old
 from tests.engine.journals import calls_of, records_of, run_of, runs, state_of
 from tests.engine.letters import open_effects, post
 from tests.engine.world import world
@@ -81,7 +84,7 @@ def test_each_undoing_is_an_effect_of_a_run_of_its_own() -> None:
     undo("r")
     undoing = undoing_of(session().store, "r")
     assert undoing is not None
-    assert (undoing.agent, undoing.state, undoing.run_id) == (NAME, "completed", undo_id("r"))
+    assert (undoing.agent, undoing.state, undoing.run_id) == (UNDO_AGENT, "completed", undo_id("r"))
     assert [kind for kind, _, name in calls_of(undoing.run_id) if name == "undo book"] == ["intent", "receipt"] * 2
     assert undone_run(session().store, undoing).run_id == "r"
 
@@ -210,8 +213,10 @@ def test_a_failed_run_whose_effects_are_taken_back_cannot_go_on() -> None:
     with pytest.raises(ValueError, match="no room"):
         perdure.run(agent, run_id="r")
     undo("r")
+    before = records_of("r")
     with pytest.raises(UsageError, match="taken back"):
         perdure.run(agent, run_id="r")
+    assert records_of("r") == before
     with pytest.raises(ValueError, match="no room"):
         perdure.run(agent)
     assert world.count("booked flight") == 2
@@ -350,3 +355,25 @@ def test_a_failed_run_that_was_claimed_while_its_effects_were_taken_back_stops_b
         active.raise_if_stopped()
     assert active.stop is not None
     assert active.stop.state == "failed"
+
+
+def test_the_run_that_took_back_stays_as_long_as_the_failed_run_does() -> None:
+    @perdure.agent
+    def agent() -> None:
+        book("flight")
+        raise ValueError("no room")
+
+    with pytest.raises(ValueError, match="no room"):
+        perdure.run(agent, run_id="r")
+    undo("r")
+    list(session().store.prune(Old(clock.wall_seconds() + 60)))
+    assert undoing_of(session().store, "r") is not None
+    list(session().store.prune(Old(clock.wall_seconds() + 60, failed=True)))
+    assert runs() == []
+
+
+def test_a_run_that_takes_back_is_not_forked() -> None:
+    perdure.run(trip, run_id="r")
+    undo("r")
+    with pytest.raises(UsageError, match="takes back what another run did"):
+        forks.planned(session().store, run_of(undo_id("r")), at=0, given={}, stall_seconds=60)

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.faces.conftest import Place
+from tests.faces.terminal import typed
 from tests.faces.waiting import ASKING
 
 STATEFUL = """
@@ -49,6 +50,26 @@ def test_fork_that_repeats_effects_needs_a_word_and_names_them(work: Place) -> N
     assert "send(to='ada')" in refused.err
     assert refused.err.splitlines()[-1].endswith("--at 1 --yes")
     assert len(work.runs()) == 1
+
+
+def test_fork_asks_on_a_terminal_and_no_forks_nothing(work: Place) -> None:
+    name = work.name()
+    shown = typed(work, ["fork", name, "--at", "1"], b"n\n", code=2)
+    assert f"Fork {name} at step 1?" in shown
+    assert len(work.runs()) == 1
+    typed(work, ["fork", name, "--at", "1"], b"y\n")
+    assert len(work.runs()) == 2
+
+
+def test_fork_of_a_run_whose_effects_were_taken_back_asks_although_it_repeats_none(work: Place) -> None:
+    source = (work.folder / "work.py").read_text()
+    (work.folder / "work.py").write_text(source.replace("@perdure.effect", "@perdure.effect(undo=lambda *_: None)"))
+    name = work.name()
+    assert work.perdure("undo", name, "--app", "work.py", "--yes").code == 0
+    refused = work.perdure("fork", name)
+    assert refused.code == 2
+    assert "effects were taken back since" in refused.err
+    assert work.perdure("fork", name, "--at", "2", "--yes").code == 0
 
 
 def test_fork_that_repeats_no_effect_asks_nobody(work: Place) -> None:

@@ -125,6 +125,32 @@ NURSE = """
 """
 
 
+def test_what_a_run_made_in_its_working_directory_stays_and_is_named(place: Any) -> None:
+    place.write("makes.py", MAKING)
+    assert place.python("makes.py").code == 0
+    name = place.name()
+    would = place.perdure("gc", "--keep", "0s", "--json").json()
+    assert would["folders"] == [f".perdure/work/{name}"]
+    result = place.perdure("gc", "--keep", "0s", "--yes")
+    assert f"stays: what they made in .perdure/work: {name}" in result.out
+    assert (place.folder / ".perdure" / "work" / name / "report.txt").read_text() == "made"
+    assert states(place) == []
+
+
+MAKING = """
+    @perdure.step
+    def make(folder: str) -> None:
+        (pathlib.Path(folder) / "report.txt").write_text("made")
+
+    @perdure.agent
+    def makes() -> None:
+        make(os.fspath(perdure.workdir()))
+
+    if __name__ == "__main__":
+        perdure.run(makes)
+"""
+
+
 @pytest.mark.parametrize("keep", ["soon", "-1d", "30", ""])
 def test_what_is_no_duration_is_refused(runs: Any, keep: str) -> None:
     result = runs.perdure("gc", f"--keep={keep}", "--yes")

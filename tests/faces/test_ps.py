@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pty
@@ -15,6 +16,10 @@ from termios import TIOCSWINSZ
 from typing import Any
 
 import pytest
+from msgspec import Struct
+
+from perdure import clock
+from perdure.cli.watch import Sight, watch
 
 COLUMNS = 80
 
@@ -137,6 +142,35 @@ def test_table_fits_eighty_columns_of_a_terminal(states: Any) -> None:
     assert re.search(r"next: perdure settle \S+ send --did-not-happen\n +or: --happened RESULT_AS_JSON\n", shown), shown
 
 
+def test_long_names_are_cut_on_a_terminal_and_whole_elsewhere(place: Any) -> None:
+    place.write("work.py", LONG_NAMES)
+    place.python("work.py")
+    shown = on_a_terminal(place, "ps", NO_COLOR="1")
+    assert max(map(len, shown.splitlines())) <= COLUMNS, shown
+    assert "…" in shown
+    whole = place.perdure("ps").out
+    assert "work.look_after_every_customer_of_the_harbour" in whole
+    assert "failed  NobodyKnowsThisCustomer" in whole
+    assert "…" not in whole
+
+
+def test_watch_repeats_nothing_that_did_not_change(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks = iter(["one", "one", "two", "two", "one"])
+
+    def look() -> Sight:
+        word = next(looks, "")
+        if not word:
+            raise KeyboardInterrupt
+        return Sight([f"{word} at {next(moments)}"], Struct(), sign=word)
+
+    moments = itertools.count()
+    monkeypatch.setattr(clock, "sleep", lambda _seconds: None)
+    watch(look)
+    assert capsys.readouterr().out == "one at 0\n\ntwo at 2\n\none at 4\n\n"
+
+
 def test_watch_on_a_pipe_tells_each_change_and_ends_quietly(place: Any) -> None:
     place.write("work.py", STATES)
     place.python("work.py", "finished")
@@ -197,6 +231,19 @@ def on_a_terminal(place: Any, *arguments: str, **environment: str) -> str:
     assert process.wait() == 0
     return b"".join(parts).decode().replace("\r\n", "\n")
 
+
+LONG_NAMES = """
+    class NobodyKnowsThisCustomer(Exception):
+        pass
+
+    @perdure.agent
+    def look_after_every_customer_of_the_harbour() -> None:
+        perdure.progress(1_000_000, 2_000_000)
+        raise NobodyKnowsThisCustomer("ada")
+
+    if __name__ == "__main__":
+        perdure.run(look_after_every_customer_of_the_harbour)
+"""
 
 STATES = """
     perdure.configure(durability="process")

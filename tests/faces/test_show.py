@@ -249,7 +249,7 @@ def test_what_steps_say_they_took_is_told_for_each_and_for_the_run(place: Any) -
 def test_store_of_a_newer_version_and_a_damaged_one_are_refused_in_words(agent: Any) -> None:
     agent.python("work.py", "1")
     connection = apsw.Connection(str(agent.database))
-    (version,) = connection.execute("PRAGMA user_version").fetchall()[0]
+    version = int(str(connection.pragma("user_version")))
     connection.execute(f"PRAGMA user_version = {version + 1}")
     connection.close()
     for command in COMMANDS:

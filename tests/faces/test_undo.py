@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.faces.conftest import Place
+from tests.faces.terminal import typed
 
 TRIP = """
     import helper
@@ -94,6 +95,13 @@ def test_undo_needs_a_word_and_names_what_it_takes_back_and_what_it_leaves(trip:
     assert refused.err.splitlines()[-1].endswith("perdure undo - --app trip.py --yes")
     assert taken_back(trip) == []
     assert len(trip.runs()) == 1
+
+
+def test_undo_asks_on_a_terminal_and_no_undoes_nothing(trip: Place) -> None:
+    name = trip.name()
+    shown = typed(trip, ["undo", name, "--app", "trip.py"], b"n\n", code=2)
+    assert f"Take back 3 effects of run {name}?" in shown
+    assert (taken_back(trip), len(trip.runs())) == ([], 1)
 
 
 def test_dry_run_only_lists(trip: Place) -> None:
@@ -200,6 +208,18 @@ def test_a_run_that_undid_itself_has_nothing_left(trip: Place) -> None:
 def test_a_run_without_effects_has_nothing_to_undo(trip: Place) -> None:
     assert trip.python("trip.py", "idle", "x").code == 0
     assert "has done nothing that could be taken back" in trip.perdure("undo", "-").out
+
+
+def test_resume_of_a_run_that_takes_back_names_the_command_that_goes_on(trip: Place) -> None:
+    name = trip.name()
+    assert trip.perdure("undo", name, "--app", "trip.py", "--yes", REFUSE="hotel").code == 1
+    undoing = trip.name()
+    refused = trip.perdure("resume", undoing, "--app", "trip.py")
+    assert refused.code == 2
+    assert refused.err.splitlines()[-1].endswith(f"perdure undo {undoing} --app FILE")
+    assert f"{undoing} is to take its effects back (failed)" in trip.perdure("show", name).out
+    assert trip.perdure("undo", name, "--app", "trip.py", "--yes").code == 0
+    assert taken_back(trip) == [TAKEN_BACK[0], *TAKEN_BACK]
 
 
 def test_json_tells_what_was_taken_back_and_what_was_left(trip: Place) -> None:

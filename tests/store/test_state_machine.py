@@ -236,6 +236,16 @@ class SqliteIsLikeMemory(RuleBasedStateMachine):
             assert removed == [len(would.runs), would.records, would.mail, would.blobs, would.size]
         self.both(worker, lambda store: sorted(map(named, store.check())))
 
+    @rule(worker=workers, run_id=run_ids)
+    def end_prune_and_reopen(self, worker: int, run_id: str) -> None:
+        """The newest records go, and whoever opens the store next must not take that for a loss."""
+        self.claim(worker, run_id, 3, pardon=True)
+        run = self.believed.get((worker, run_id))
+        if run is not None and run.state == RunState.RUNNING:
+            self._append(worker, [ending(run)])
+        self.prune(worker, 200_000.0, failed=True)
+        self.reopen_all()
+
     @rule(worker=workers, run_id=run_ids, copy_id=st.sampled_from(["copy-1", "copy-2"]))
     def carry(self, worker: int, run_id: str, copy_id: str) -> None:
         """Take a run in from another store that has it under another id."""

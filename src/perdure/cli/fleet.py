@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import threading
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -25,7 +27,7 @@ from perdure.status import likely_app, newest
 from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from perdure.cli.choice import Choice
     from perdure.records import Run
@@ -118,42 +120,54 @@ class _Pool:
 
     def run(self, choices: list[Choice]) -> list[Outcome]:
         session()  # a store that cannot be opened says so once, not once for each run
-        with own_output():
-            pending = {self._threads.submit(self._resume, choice.run) for choice in choices}
-            try:
-                self._gather(pending)
-            except KeyboardInterrupt:
-                self._stop(pending)
-            finally:
-                self._threads.shutdown(wait=False, cancel_futures=True)
+        with own_output(), self._heeding_interrupts():
+            self._gather({self._threads.submit(self._resume, choice.run) for choice in choices})
+        self._threads.shutdown()
         if self._stopping.is_set():
             raise self._interrupted(len(choices))
         return self._ended
 
-    def _gather(self, pending: set[Future[Outcome | None]], *, every_seconds: float | None = None) -> None:
-        while pending:
-            done, pending = wait(pending, every_seconds, FIRST_COMPLETED)
+    @contextlib.contextmanager
+    def _heeding_interrupts(self) -> Iterator[None]:
+        """Ctrl-C asks for an end; a second leaves at once, and then the runs are those of a process that died.
+
+        It is noted and not raised, so that it cannot come between two lines of ours and be lost.
+        """
+
+        def note(number: int, frame: object) -> None:
+            del number, frame
             if self._stopping.is_set():
-                session().stop_all()  # also those that were only just taken when the first call came
+                os._exit(INTERRUPTED_EXIT_CODE)
+            self._stopping.set()
+
+        before = signal.getsignal(signal.SIGINT)
+        if before is not signal.SIG_IGN:  # whoever started us wants it ignored
+            signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _gather(self, pending: set[Future[Outcome | None]]) -> None:
+        """Show each run as it ends, until all have."""
+        is_told = False
+        while pending:
+            done, pending = wait(pending, _LOOK_SECONDS, FIRST_COMPLETED)
             for future in done:
                 outcome = None if future.cancelled() else future.result()
                 if outcome is not None:
                     self._ended.append(outcome)
                     tell(_outcome_line(outcome))
+            if self._stopping.is_set():
+                self._stop(pending, is_told=is_told)
+                is_told = True
 
-    def _stop(self, pending: set[Future[Outcome | None]]) -> None:
-        """Stop what moves; a second Ctrl-C leaves at once, and then the runs are those of a process that died."""
-        self._stopping.set()
-        for future in pending:
-            future.cancel()
+    def _stop(self, pending: set[Future[Outcome | None]], *, is_told: bool) -> None:
+        """Stop what moves, also what was only just taken when this was asked before."""
+        moving = [future for future in pending if not future.cancel()]
         session().stop_all()
-        moving = [future for future in pending if not future.done()]
-        if moving:
-            tell(f"stopping {counted(len(moving), 'run')} at their next step; Ctrl-C again leaves at once")
-        try:
-            self._gather(set(pending), every_seconds=_LOOK_SECONDS)
-        except KeyboardInterrupt:
-            os._exit(INTERRUPTED_EXIT_CODE)
+        if moving and not is_told:
+            tell(f"stopping {counted(len(moving), 'run')} at the next step; Ctrl-C again leaves at once")
 
     def _interrupted(self, count: int) -> Interrupted:
         completed = sum(outcome.words.startswith("completed") for outcome in self._ended)
@@ -175,7 +189,9 @@ class _Pool:
             saved = Saved() if isinstance(error, RunHeld) else saved
         else:
             words, code = "completed", 0
-        return Outcome(newest(store, store.read_run(run.run_id)) or run, words, code, saved)
+        with contextlib.suppress(PerdureError):  # how the run ended is said even where its row cannot be read
+            run = newest(store, store.read_run(run.run_id)) or run
+        return Outcome(run, words, code, saved)
 
 
 def _words_of(error: BaseException, *, is_stopping: bool) -> tuple[str, int]:

@@ -10,6 +10,7 @@ from msgspec import Meta, Raw, Struct
 
 from perdure import codec
 from perdure.cli.contract import RunObject, run_object
+from perdure.cli.mode import may_ask
 from perdure.cli.options import confirm, json_option, looking, run_argument, store_option, writing, yes_option
 from perdure.cli.runs import find_run
 from perdure.cli.screen import bold, dim, doubtful, print_json, say
@@ -140,6 +141,8 @@ def _is_undone(store: Store, fork: Fork) -> bool:
 
 
 def _question(fork: Fork, *, is_undone: bool) -> str:
+    if may_ask():  # what it means stands above
+        return f"Fork {fork.original.name} at step {fork.origin.at}?"
     calls = [legible(again.shown) for again in fork.repeated]
     more = f" and {len(calls) - _NAMED} more" if len(calls) > _NAMED else ""
     what = f", which will do again: {', '.join(calls[:_NAMED])}{more}" if calls else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import click
@@ -11,7 +12,9 @@ from perdure import clock
 from perdure.cli.mode import is_plain
 from perdure.cli.options import command, confirm, json_option, looking, store_option, writing, yes_option
 from perdure.cli.screen import bold, dim, doubtful, good, print_json, say, tell
+from perdure.engine.ledger import WORK
 from perdure.policy import seconds_of
+from perdure.settings import current_settings
 from perdure.store.protocol import Compacted, Old, Prunable, Pruned
 from perdure.telemetry.text import age, counted, legible, octets
 
@@ -47,6 +50,7 @@ class Collected(Struct, frozen=True):
     given_back_bytes: Annotated[int, Meta(description="how much the file system got back")]
     free_bytes: Annotated[int, Meta(description="how much stays free in the file, for new runs")]
     why_free: Annotated[str, Meta(description="why that was not given back; empty where it is not worth it")]
+    folders: Annotated[list[str], Meta(description="working directories of theirs, which stay: they may hold results")]
     next: Annotated[str, Meta(description="the command that removes them; empty where there is nothing to remove")]
 
 
@@ -84,7 +88,7 @@ def gc(*, keep: str, failed: bool, delete: bool, sure: bool, as_json: bool) -> N
     if as_json:
         print_json(_collected(old, would, removed=removed, compacted=compacted))
     else:
-        _show_removed(removed, compacted)
+        _show_removed(removed, compacted, _folders(would.runs))
 
 
 def _remove(old: Old, would: Prunable) -> tuple[Pruned, Compacted]:
@@ -118,13 +122,26 @@ def _show(would: Prunable, *, keep: str) -> None:
         say(f"  {doubtful('stays:')} {counted(would.needed, 'run')} that others refer to, which stay")
 
 
-def _show_removed(removed: Pruned, compacted: Compacted) -> None:
+def _show_removed(removed: Pruned, compacted: Compacted, folders: list[Path]) -> None:
     say(f"{good('Removed')} {counted(removed.runs, 'run')}: {_what_words(removed)}")
     if compacted.given_back:
         say(f"  {octets(compacted.given_back)} given back to the file system")
     if compacted.free:
         why = f"; not given back: {legible(compacted.why)}" if compacted.why else ""
         say(f"  {octets(compacted.free)} free in the file, for new runs{why}")
+    if folders:
+        named = ", ".join(legible(folder.name) for folder in folders[:_NAMED])
+        more = f" and {len(folders) - _NAMED:,} more" if len(folders) > _NAMED else ""
+        say(f"  {doubtful('stays:')} what they made in {legible(str(folders[0].parent))}: {named}{more}")
+
+
+def _folders(runs: tuple[Run, ...]) -> list[Path]:
+    """The working directories of these runs; no run is asked before somebody's results are thrown away."""
+    location = current_settings().store
+    if "://" in location:
+        return []
+    work = Path(location.removeprefix("sqlite:")).expanduser().parent / WORK
+    return [work / run.name for run in runs if "/" not in run.name and (work / run.name).is_dir()]
 
 
 def _runs_words(runs: tuple[Run, ...]) -> str:
@@ -160,5 +177,6 @@ def _collected(
         given_back_bytes=room.given_back,
         free_bytes=room.free,
         why_free=room.why,
+        folders=[str(folder) for folder in _folders(would.runs)],
         next=next_command,
     )

@@ -12,8 +12,9 @@ from perdure.cli.kin import Kin
 from perdure.cli.mode import is_plain
 from perdure.cli.options import command, commands, json_option, looking, run_argument, store_option
 from perdure.cli.runs import find_run
-from perdure.cli.screen import dim, print_json, say
+from perdure.cli.screen import columns, print_json, say
 from perdure.cli.step_lines import step_lines
+from perdure.cli.table import command_lines
 from perdure.cli.timeline import Teller, referred_runs
 from perdure.cli.tree import label_of
 from perdure.errors import UsageError
@@ -58,7 +59,8 @@ def step(run: str, step: str, *, full: bool, as_json: bool) -> None:
     for line in step_lines(told, scopes, of=len(teller.numbers), is_whole=full or is_plain(), is_full=full):
         say(line)
     if follow := _next(told, status, name):
-        say(f"{dim('next:')} {follow}")
+        for line in command_lines(follow, width=0 if is_plain() else columns(), margin=""):
+            say(line)
 
 
 def _chosen(teller: Teller, wanted: str, *, run: str) -> str:

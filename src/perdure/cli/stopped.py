@@ -16,10 +16,11 @@ from perdure.cli.progress import Progress
 from perdure.cli.screen import bold, joined, tell
 from perdure.cli.status import Status, resume_command, status_of
 from perdure.engine import agent as engine
+from perdure.engine.whereabouts import UNDO_AGENT
 from perdure.errors import UsageError
 from perdure.records import Record, Run, RunState
 from perdure.replay import Journal
-from perdure.status import UNDO_AGENT, is_demo, likely_app
+from perdure.status import is_demo, likely_app
 from perdure.telemetry.text import age, counted, legible
 
 if TYPE_CHECKING:

@@ -54,14 +54,14 @@ def laid_out(columns: Sequence[Column], rows: Sequence[Row], *, width: int, last
             yield from command_lines(row.command, width=width)
 
 
-def command_lines(command: str, *, width: int) -> Iterator[str]:
+def command_lines(command: str, *, width: int, margin: str = "  ") -> Iterator[str]:
     """The next command on a line of its own; where it has an alternative and no room for it, on two."""
     first, alternative, rest = command.partition(" (or: ")
-    if alternative and width and len(command) + len("  next: ") > width:
-        yield f"  {dim('next:')} {first}"
-        yield f"  {dim('  or:')} {rest.removesuffix(')')}"
+    if alternative and width and len(f"{margin}next: {command}") > width:
+        yield f"{margin}{dim('next:')} {first}"
+        yield f"{margin}{dim('  or:')} {rest.removesuffix(')')}"
     else:
-        yield f"  {dim('next:')} {command}"
+        yield f"{margin}{dim('next:')} {command}"
 
 
 def _needed(columns: Sequence[Column], table: Sequence[Sequence[str]]) -> list[int]:

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from perdure import demo, events
 from perdure.cli.app import load
 from perdure.cli.contract import RunObject, run_object
-from perdure.cli.mode import mode
+from perdure.cli.mode import may_ask, mode
 from perdure.cli.options import command, confirm, json_option, looking, run_argument, store_option, yes_option
 from perdure.cli.outcome import failed, own_output
 from perdure.cli.progress import Progress
@@ -24,9 +24,9 @@ from perdure.engine.effect import EffectSpec
 from perdure.engine.session import session
 from perdure.engine.undo import NO_CODE, Effect, Left, Plan, effects_of, planned
 from perdure.engine.undoing import refuse_unended, take_back, undone_run
-from perdure.engine.whereabouts import undo_id, undoing_of
+from perdure.engine.whereabouts import undoing_of
 from perdure.errors import UsageError
-from perdure.records import RunState
+from perdure.records import RunState, undo_id
 from perdure.replay import Journal
 from perdure.settings import current_settings
 from perdure.status import likely_app
@@ -176,6 +176,8 @@ def _show_left(left: Iterable[Left]) -> None:
 
 
 def _question(plan: Plan) -> str:
+    if may_ask():  # they stand above
+        return f"Take back {counted(len(plan.undoings), 'effect')} of run {plan.run.name}?"
     calls = [legible(undoing.shown) for undoing in plan.undoings]
     more = f" and {len(calls) - _NAMED} more" if len(calls) > _NAMED else ""
     return f"Take back {', '.join(calls[:_NAMED])}{more} of run {plan.run.name}?"

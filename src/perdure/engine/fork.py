@@ -19,7 +19,7 @@ from perdure.engine.names import new_name, new_run_id
 from perdure.engine.prefix import completes, cut, steps_in
 from perdure.engine.signature import shown_call
 from perdure.engine.undo import undoing_keys
-from perdure.engine.whereabouts import of_one_moment
+from perdure.engine.whereabouts import UNDO_AGENT, of_one_moment
 from perdure.errors import UsageError
 from perdure.records import (
     Change,
@@ -76,6 +76,12 @@ class Fork(Struct, frozen=True):
 
 def planned(store: Store, run: Run, *, at: int | None, given: Mapping[str, Raw], stall_seconds: float) -> Fork:
     """A fork of this run after so many of its completed steps, or after all; `given` replaces arguments or state."""
+    if run.agent == UNDO_AGENT:
+        raise UsageError(
+            f"Run {run.name} takes back what another run did, which is done once.",
+            safe="nothing was forked.",
+            hint=f"perdure show {run.name}",
+        )
     original, records = of_one_moment(store, run)
     steps = steps_in(records)
     at = steps if at is None else at

@@ -166,9 +166,7 @@ def artifacts(run_id: str) -> list[Artifact]:
     store = _store()
     run = store.read_run(run_id) or next(iter(store.list_runs(name=run_id, limit=1)), None)
     if run is None:
-        raise UnknownRun(
-            f"There is no run {run_id!r} in {store.location}.", hint="perdure ls lists them"
-        )
+        raise UnknownRun(f"There is no run {run_id!r} in {store.location}.", hint="perdure ls lists them")
     found = []
     for record in store.load_journal(run.run_id):
         if record.kind in {Kind.STEP, Kind.RECEIPT, Kind.BATCH} and '"artifacts":[' in record.body:

@@ -17,9 +17,9 @@ from perdure.engine.execute import to_end, to_end_async
 from perdure.engine.lifecycle import Request, enter
 from perdure.engine.scope import current_frame
 from perdure.engine.undo import Plan, undone
-from perdure.engine.whereabouts import undo_id
+from perdure.engine.whereabouts import UNDO_AGENT
 from perdure.errors import UsageError
-from perdure.records import RunState
+from perdure.records import RunState, undo_id
 from perdure.replay import Journal
 
 if TYPE_CHECKING:
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
     from perdure.records import Run
     from perdure.store.protocol import Store
 
-NAME: Final = "perdure.undo"
 _ENDED: Final = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED})
 
 
 def undone_run(store: Store, run: Run) -> Run:
     """The run whose effects are meant: this one, or, of a run that takes back, the other."""
-    if run.agent != NAME:
+    if run.agent != UNDO_AGENT:
         return run
     arguments = bytes(Journal(store.load_journal(run.run_id)).started().arguments)
     other = store.read_run(msgspec.json.decode(arguments, type=dict[str, str])["run_id"])
@@ -91,7 +90,7 @@ def _agent(opened: Session, plan: Plan) -> AgentSpec:
     is_async = any(undoing.spec.inverse(undoing.key).signature.is_async for undoing in plan.undoings)
     function: Callable[..., Any] = undo_async if is_async else undo
     plain = dict.fromkeys(("durability", "tags", "deadline", "signals"))
-    return AgentSpec(function, plain | {"name": NAME, "undo_on_failure": False})
+    return AgentSpec(function, plain | {"name": UNDO_AGENT, "undo_on_failure": False})
 
 
 def _begun(opened: Session, plan: Plan, run_id: str) -> Active:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Final
 
 from perdure.errors import RunPaused, UnknownRun
-from perdure.records import Mail, Run, RunState
+from perdure.records import Mail, Run, RunState, undo_id
 from perdure.store.lease import read_park
 
 if TYPE_CHECKING:
@@ -16,11 +15,13 @@ if TYPE_CHECKING:
 CONTINUED: Final = "continued"
 """The code of a run that goes on as another one."""
 
+UNDO_AGENT: Final = "perdure.undo"
+"""The agent of runs that take back the effects of others; it follows the code that those had."""
+
 _HANDED_ON: Final = frozenset({"cancel", "pause", "unpause", "signal"})
 """Mail to a run that goes on as another one is meant for that."""
 
 _SECOND: Final = 2
-_ID_CHARACTERS: Final = 16
 _LOOKS: Final = 100
 
 
@@ -72,11 +73,6 @@ def of_one_moment(store: Store, run: Run) -> tuple[Run, list[Record]]:
         if len(records) == run.length:
             break
     return run, records
-
-
-def undo_id(run_id: str) -> str:
-    """The id of the run that takes back the effects of this one; always the same, so that there is one."""
-    return f"undo-{hashlib.sha256(run_id.encode()).hexdigest()[:_ID_CHARACTERS]}"
 
 
 def undoing_of(store: Store, run_id: str) -> Run | None:

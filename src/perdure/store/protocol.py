@@ -128,7 +128,7 @@ class Store(Protocol):
         """Accept a run: when this returns, its row and first record are committed.
 
         With `claimed`, the records of its first delivery, the creator holds it from the start: nobody can take it
-        between. A known id returns the row that is there, and writes nothing.
+        between. Those of a fork are the ones it inherits. A known id returns the row that is there, and writes nothing.
         """
 
     def claim_run(self, run_id: str, worker_id: str, terms: Terms) -> Run:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from perdure.errors import CheckpointCorrupt
-from perdure.records import FINISHED, Kind, Run, RunState
+from perdure.records import FINISHED, Kind, Run, RunState, undo_id
 from perdure.store.lease import read_park
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def is_old_failure(run: Run, old: Old) -> bool:
 def needed(runs: Iterable[Run], going: Collection[str], mentioned: set[str]) -> set[str]:
     """The ids that must stay of those that could go, where `mentioned` are the texts in journals that go on.
 
-    Whoever goes on in the place of a run answers for it: either both stay or the older may go.
+    Whoever goes on in the place of a run answers for it: either both stay or the older may go. So does the run that
+    took its effects back: without that nothing would say so, and they could be taken back again.
     """
     rows = {run.run_id: run for run in runs}
     staying = [run_id for run_id in rows if run_id not in going or run_id in mentioned]
@@ -56,7 +57,7 @@ def needed(runs: Iterable[Run], going: Collection[str], mentioned: set[str]) -> 
         run_id = staying.pop()
         if run_id in rows and run_id not in found:
             found.add(run_id)
-            staying += [_previous(run_id), _following(rows[run_id])]
+            staying += [_previous(run_id), _following(rows[run_id]), undo_id(run_id)]
     return found.intersection(going)
 
 
