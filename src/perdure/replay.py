@@ -224,14 +224,10 @@ class Journal:
             self.notes.append((record.key, read_body(record)))
         elif kind == Kind.PATCHED:
             self.patches.add(record.key)
-        elif kind == Kind.STARTED:
-            self.first = record
-        elif kind == Kind.DELIVERY:
-            self.deliveries.append(record)
-        elif kind == Kind.ENDED:
-            self._absorb_end(read_body(record))
         elif record.key:
             self._absorb_progress(record)
+        else:
+            self._absorb_event(record)
 
     def started(self) -> Started:
         """What the run was asked to do; `ValueError` where its first record is missing."""
@@ -306,6 +302,15 @@ class Journal:
                     entry.intent, entry.doubt = None, ""
                 else:
                     entry.verdict = body
+
+    def _absorb_event(self, record: Record) -> None:
+        """What happened to the run as a whole."""
+        if record.kind == Kind.STARTED:
+            self.first = record
+        elif record.kind == Kind.DELIVERY:
+            self.deliveries.append(record)
+        elif record.kind == Kind.ENDED:
+            self._absorb_end(read_body(record))
 
     def _absorb_end(self, ended: Ended) -> None:
         self.ended = ended

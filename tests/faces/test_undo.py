@@ -54,6 +54,10 @@ TRIP = """
     def idle(end: str) -> str:
         return "nothing"
 
+    @perdure.agent
+    def parent(end: str) -> str:
+        return perdure.start(trip, end).result()
+
     if __name__ == "__main__":
         print(perdure.run(globals()[sys.argv[1]], sys.argv[2]))
 """
@@ -126,10 +130,17 @@ def test_a_second_undo_reports_the_first_and_needs_no_code(trip: Place) -> None:
     trip.perdure("undo", name, "--app", "trip.py", "--yes")
     undoing = trip.name()
     again = trip.perdure("undo", name)
-    assert (again.code, again.out) == (
-        0,
-        f"{name}  its effects were taken back by {undoing}: perdure show {undoing}\n",
-    )
+    assert again.code == 0
+    assert again.out.splitlines() == [
+        f"{name}  its effects were taken back by {undoing}: perdure show {undoing}",
+        "     2  send(to='ada')  not taken back: it was not taken back then",
+    ]
+    told = trip.perdure("undo", name, "--json").json()
+    assert [each["call"] for each in told["taken_back"]] == [
+        "book(what='hotel')",
+        "rent(what='car')",
+        "book(what='flight')",
+    ]
     assert trip.perdure("undo", undoing, "--yes").out == again.out
     assert taken_back(trip) == TAKEN_BACK
 
@@ -208,6 +219,16 @@ def test_a_run_that_undid_itself_has_nothing_left(trip: Place) -> None:
 def test_a_run_without_effects_has_nothing_to_undo(trip: Place) -> None:
     assert trip.python("trip.py", "idle", "x").code == 0
     assert "has done nothing that could be taken back" in trip.perdure("undo", "-").out
+
+
+def test_the_runs_that_a_run_started_are_named_with_their_own_command(trip: Place) -> None:
+    assert trip.python("trip.py", "parent", "end").code == 0
+    parent, child = (
+        next(run["name"] for run in trip.runs() if run["agent"] == f"trip.{name}") for name in ("parent", "trip")
+    )
+    done = trip.perdure("undo", parent)
+    assert "has done nothing that could be taken back" in done.out
+    assert f"{child} (trip.trip) is a run of its own: perdure undo {child}" in done.out
 
 
 def test_resume_of_a_run_that_takes_back_names_the_command_that_goes_on(trip: Place) -> None:

@@ -1,4 +1,4 @@
-"""A wire to PostgreSQL that a test can cut: before a request arrives, or after it was done and before the answer came."""
+"""A wire to PostgreSQL that a test can cut: before a request arrives, or when it is done and before the answer came."""
 
 from __future__ import annotations
 

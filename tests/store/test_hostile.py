@@ -35,8 +35,10 @@ UNREADABLE = {
 
 
 @pytest.fixture
-def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A module that would be noticed if anything imported it, and all that is imported is counted."""
+def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store) -> Iterator[None]:
+    """A module that would be noticed if anything imported it; what is imported once a store is in use is counted."""
+    store.join()
+    store.losses()
     (tmp_path / "perdure_trap.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)

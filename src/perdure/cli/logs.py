@@ -43,12 +43,13 @@ def logs(run: str, *, follow: bool, since: int, as_json: bool) -> None:
     with looking() as store:
         found = find_run(store, run)
         seen = Log(store, found, since=since)
-        seen.print_new()
-        if follow:
-            try:
+        try:
+            seen.print_new()
+            if follow:
                 seen.follow()
-            except KeyboardInterrupt:
-                return
+        except KeyboardInterrupt:  # this is how following ends
+            if not follow:
+                raise
 
 
 class Log:

@@ -19,6 +19,7 @@ from perdure.cli.progress import Progress
 from perdure.cli.runs import find_run
 from perdure.cli.screen import bold, dim, doubtful, good, print_json, say, tell
 from perdure.cli.status import status_of
+from perdure.cli.timeline import referred_runs
 from perdure.engine.call import spec_of
 from perdure.engine.effect import EffectSpec
 from perdure.engine.session import session
@@ -58,6 +59,7 @@ class Undone(Struct, frozen=True):
     taken_back: Annotated[list[EffectObject], Meta(description="effects taken back, or to be, newest first")]
     taken_back_before: Annotated[list[EffectObject], Meta(description="effects that the run took back itself")]
     left: Annotated[list[EffectObject], Meta(description="effects that are not taken back")]
+    others: Annotated[list[str], Meta(description="ids of runs it started, or that go on for it: undone by themselves")]
     is_done: Annotated[bool, Meta(description="false where it only says what would be taken back")]
 
 
@@ -80,20 +82,25 @@ def undo(run: str, apps: tuple[str, ...], *, dry_run: bool, sure: bool, as_json:
         refuse_unended(store, meant, stall_seconds=current_settings().stall_seconds)
         records = store.load_journal(meant.run_id)
         earlier = undoing_of(store, meant.run_id)
-    known = effects_of(meant, records)
-    is_over = earlier is not None and earlier.state == RunState.COMPLETED
-    if is_over or not any(left.why == NO_CODE for left in known.left):
-        _report(known, earlier if is_over else None)
+        known = effects_of(meant, records)
+        others = [other for run_id in dict.fromkeys(referred_runs(records)) if (other := store.read_run(run_id))]
+        if earlier is not None and earlier.state == RunState.COMPLETED:
+            _report_over(known, earlier, Journal(store.load_journal(earlier.run_id)), others)
+            return
+    if not any(left.why == NO_CODE for left in known.left):
+        _report_nothing(known, others)
         return
     specs = _effects_in(apps, meant)
     with looking() as store:
         plan = planned(meant, records, specs, load=store.load_blob)
     _show_plan(plan, apps, earlier)
+    _show_others(others)
     if dry_run or not plan.undoings:
-        _answer(plan, is_done=False)
+        _answer(plan, others, is_done=False)
         return
     confirm(_question(plan), sure=sure, safe="nothing was undone.")
     _take_back(plan, again=command("undo", meant.name, *_named(apps)))
+    _answer(plan, others, is_done=True)
 
 
 def _named(apps: tuple[str, ...]) -> list[str]:
@@ -136,21 +143,43 @@ def _specs(modules: Iterable[ModuleType]) -> Iterator[EffectSpec]:
                     yield spec
 
 
-def _report(plan: Plan, earlier: Run | None) -> None:
+def _report_over(known: Plan, earlier: Run, undoings: Journal, others: list[Run]) -> None:
+    """Everything was taken back before: say by whom, and what was left then."""
+    taken_back = [left for left in known.left if f"=undo {left.name}:{left.key}" in undoings.entries]
+    left = tuple(_left_then(each) for each in known.left if each not in taken_back)
+    if mode.as_json:
+        _print(Plan(known.run, left=left, undone=known.undone), taken_back, others, is_done=True)
+        return
+    name = bold(legible(known.run.name))
+    say(f"{name}  its effects were taken back by {legible(earlier.name)}: {command('show', earlier.name)}")
+    _show_left(left)
+    _show_others(others)
+
+
+def _left_then(left: Left) -> Left:
+    why = "it was not taken back then" if left.why == NO_CODE else left.why
+    return Left(left.number, left.key, left.name, left.shown, why)
+
+
+def _report_nothing(plan: Plan, others: list[Run]) -> None:
     """Nothing is left to do: say why."""
     if mode.as_json:
-        _print(plan, is_done=earlier is not None)
+        _print(plan, (), others, is_done=False)
         return
     name = bold(legible(plan.run.name))
-    if earlier is not None:
-        say(f"{name}  its effects were taken back by {legible(earlier.name)}: {command('show', earlier.name)}")
-        return
     if plan.undone:
         what = counted(len(plan.undone), "effect")
         say(f"{name}  took back {what} itself when it failed; nothing is left to undo")
     else:
         say(f"{name}  has done nothing that could be taken back")
     _show_left(plan.left)
+    _show_others(others)
+
+
+def _show_others(others: list[Run]) -> None:
+    """The runs whose effects are their own."""
+    for other in others:
+        say(dim(f"  {legible(other.name)} ({legible(other.agent)}) is a run of its own: {command('undo', other.name)}"))
 
 
 def _show_plan(plan: Plan, apps: tuple[str, ...], earlier: Run | None) -> None:
@@ -201,27 +230,27 @@ def _take_back(plan: Plan, *, again: str) -> None:
     finally:
         unsubscribe()
         progress.close()
-    _answer(plan, is_done=True)
 
 
-def _answer(plan: Plan, *, is_done: bool) -> None:
+def _answer(plan: Plan, others: list[Run], *, is_done: bool) -> None:
     if mode.as_json:
-        _print(plan, is_done=is_done)
+        _print(plan, plan.undoings, others, is_done=is_done)
     elif is_done:
         left = f"; {counted(len(plan.left), 'effect')} left as listed above" if plan.left else ""
         tell(f"  {good('taken back')}  {counted(len(plan.undoings), 'effect')} of {legible(plan.run.name)}{left}")
 
 
-def _print(plan: Plan, *, is_done: bool) -> None:
+def _print(plan: Plan, taken_back: Iterable[Effect], others: list[Run], *, is_done: bool) -> None:
     with looking() as store:
         undoing = undoing_of(store, plan.run.run_id)
         print_json(
             Undone(
                 run=run_object(plan.run, status_of(store, plan.run)),
                 undo=None if undoing is None else run_object(undoing, status_of(store, undoing)),
-                taken_back=_objects(plan.undoings),
+                taken_back=_objects(taken_back),
                 taken_back_before=_objects(plan.undone),
                 left=[EffectObject(each.number, each.name, each.shown, each.why) for each in plan.left],
+                others=[other.run_id for other in others],
                 is_done=is_done,
             )
         )

@@ -494,5 +494,5 @@ class SqliteStore:
         """Let go of the store; a forked child has nothing to let go of."""
         if self._fork.is_child:
             return
-        with self._writing:
+        with self._writing, self._reading:  # whoever still reads is waited for: SQLite forbids to close under them
             self._opened.close()
