@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 import traceback
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -24,41 +24,62 @@ from perdure.cli.screen import fail, print_json, silence
 from perdure.errors import InternalError, PerdureError, Signal
 from perdure.version import VERSION
 
-COMMANDS: Final = {
-    "demo": "demo",
-    "run": "run",
-    "start": "start",
-    "ps": "ps",
-    "ls": "ls",
-    "show": "show",
-    "step": "step",
-    "logs": "logs",
-    "inbox": "inbox",
-    "approve": "approve",
-    "reject": "approve",
-    "answer": "answer",
-    "signal": "signal",
-    "resume": "resume",
-    "retry": "retry",
-    "pause": "control",
-    "unpause": "control",
-    "cancel": "control",
-    "settle": "settle",
-    "fork": "fork",
-    "diff": "diff",
-    "undo": "undo",
-    "verify": "verify",
-    "repair": "repair",
-    "doctor": "doctor",
-    "export": "export",
-    "import": "import_",
-    "gc": "gc",
-    "completion": "complete",
+
+class Verb(NamedTuple):
+    """A command: the module that has it under its own name, and what it does in a few words."""
+
+    module: str
+    summary: str
+
+
+GROUPS: Final = {
+    "Begin": {
+        "demo": Verb("demo", "watch an agent be killed, and go on"),
+        "run": Verb("run", "run a script or an agent; the same command resumes it"),
+        "start": Verb("start", "accept a run, to be executed later"),
+        "resume": Verb("resume", "go on with a run where it stopped, or with all of them"),
+    },
+    "Look": {
+        "ps": Verb("ps", "what is unfinished, and the next command for each"),
+        "ls": Verb("ls", "list runs by any filter"),
+        "show": Verb("show", "what happened in a run, and why it stopped"),
+        "step": Verb("step", "everything about one step"),
+        "logs": Verb("logs", "the records of a run, a line each, as they come"),
+        "diff": Verb("diff", "compare two moments of a run, or two runs"),
+    },
+    "Decide": {
+        "inbox": Verb("inbox", "everything that waits for a person"),
+        "approve": Verb("approve", "say yes to what a run asks"),
+        "reject": Verb("approve", "say no to it"),
+        "answer": Verb("answer", "answer in any other way"),
+        "settle": Verb("settle", "say what became of an effect in doubt"),
+        "signal": Verb("signal", "send a run what it waits for"),
+    },
+    "Change": {
+        "pause": Verb("control", "stop a run at its next step"),
+        "unpause": Verb("control", "let it go on"),
+        "cancel": Verb("control", "end a run for good"),
+        "retry": Verb("retry", "attempt anew what failed"),
+        "fork": Verb("fork", "go on from an earlier step, as a new run"),
+        "undo": Verb("undo", "take the effects of a run back"),
+    },
+    "Keep": {
+        "doctor": Verb("doctor", "whether runs are safe here, and what to mend"),
+        "verify": Verb("verify", "check every record, and say what is trusted"),
+        "repair": Verb("repair", "let a damaged run go on from what is trusted"),
+        "export": Verb("export", "write a run to a file"),
+        "import": Verb("import_", "take such a file in, verified"),
+        "gc": Verb("gc", "remove runs that ended long ago"),
+        "completion": Verb("complete", "complete commands and run names in your shell"),
+    },
 }
-"""Each command, and the module that has it under its own name."""
+"""Every command, by what somebody is after."""
+
+COMMANDS: Final = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 
 INTERRUPTED_EXIT_CODE: Final = 130
 BROKEN_PIPE_EXIT_CODE: Final = 141
+_NAME_COLUMNS: Final = max(map(len, COMMANDS))
 COMPLETING: Final = "_PERDURE_COMPLETE"
 """The variable by which a shell asks for completions instead of running a command."""
 
@@ -86,8 +107,15 @@ class Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = getattr(importlib.import_module(f"perdure.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        found: click.Command = getattr(importlib.import_module(f"perdure.cli.{COMMANDS[cmd_name].module}"), cmd_name)
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands in their groups; none of them is imported for it."""
+        del ctx
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{_NAME_COLUMNS}}", verb.summary) for name, verb in group.items()])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
