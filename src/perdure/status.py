@@ -20,7 +20,7 @@ from perdure.engine.ask import approving
 from perdure.engine.settle import Letter
 from perdure.engine.wait import mail_key
 from perdure.engine.whereabouts import UNDO_AGENT, continuation, undoing_of
-from perdure.errors import CheckpointCorrupt, CommitsLost, PerdureError, RunPaused
+from perdure.errors import CheckpointCorrupt, CommitsLost, PerdureError, ResourceChanged, ResourceMissing, RunPaused
 from perdure.records import FINISHED, Ended, Kind, Note, Opened, Repaired, Run, RunState, WaitReason, read_body
 from perdure.replay import Journal
 from perdure.settings import current_settings
@@ -117,19 +117,19 @@ class Commands:
                 return run.name
         return run.run_id
 
-    def resume(self, run: Run) -> str:
+    def resume(self, run: Run, *options: str) -> str:
         """How to resume; the demo's code is known, any other must be named."""
         if run.agent == UNDO_AGENT:
             return self("undo", self.named(run), "--app", "FILE")
         if is_demo(run.agent):
-            return self("resume", self.named(run))
-        return self("resume", self.named(run), "--app", likely_app(run.agent) or "FILE")
+            return self("resume", self.named(run), *options)
+        return self("resume", self.named(run), *options, "--app", likely_app(run.agent) or "FILE")
 
     def settle(self, run: Run, effect: OpenEffect, others: list[OpenEffect]) -> str:
         """How to settle this effect, by its name where that is enough."""
         is_alone = sum(other.name == effect.name for other in others) <= 1 and not effect.name.isdecimal()
         step = effect.name if is_alone else str(effect.number)
-        return f"{self('settle', self.named(run), step)} --did-not-happen (or: --happened RESULT_AS_JSON)"
+        return f"{self('settle', self.named(run), step)} <--happened [JSON] | --did-not-happen>"
 
     def answer(self, run: Run, wait: OpenWait, others: list[OpenWait]) -> str:
         """How to answer this question; it ends in <> or (), so that no shell takes it before a person has chosen."""
@@ -212,7 +212,8 @@ def _unfinished(store: Store, run: Run, journal: Journal, last: Record, commands
         return _in_doubt(run, open_effects(store, run, journal), park, commands, going_on)
     if run.reason in _WAITS:
         return _waiting(store, run, journal, commands, going_on)
-    return _parked(run, park, next_command=commands.resume(run))  # only a run that is named itself is forgiven
+    accept = ("--accept",) if park.code in (ResourceChanged.code, ResourceMissing.code) else ()
+    return _parked(run, park, next_command=commands.resume(run, *accept))  # only one that is named is forgiven
 
 
 def open_effects(store: Store, run: Run, journal: Journal) -> list[OpenEffect]:

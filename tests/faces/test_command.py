@@ -138,8 +138,10 @@ def test_every_command_explains_itself(place: Any) -> None:
 
 def test_help_lists_every_command_in_its_order(place: Any) -> None:
     shown = place.perdure("--help").out
-    listed = shown.partition("\nCommands:\n")[2].splitlines()
+    listed = shown.partition("\nBegin:\n")[2].splitlines()
     assert [line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "] == list(COMMANDS)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "..." not in "".join(listed)
     assert place.perdure("-h").out == shown
 
 

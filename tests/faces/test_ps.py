@@ -57,7 +57,7 @@ def test_each_state_tells_its_reason_and_the_exact_next_command(states: Any) -> 
         "doubt": (
             "waiting",
             "in_doubt",
-            f"perdure settle {name['doubt']} send --did-not-happen (or: --happened RESULT_AS_JSON)",
+            f"perdure settle {name['doubt']} send <--happened [JSON] | --did-not-happen>",
         ),
         "parked": ("waiting", "parked", resume.format(name["parked"])),
         "human": ("waiting", "human", f"perdure approve {asked} (or: perdure reject {asked})"),
@@ -139,7 +139,7 @@ def test_table_fits_eighty_columns_of_a_terminal(states: Any) -> None:
     assert max(map(len, lines)) <= COLUMNS, shown
     assert lines[0].split() == ["RUN", "AGENT", "STATE", "STEP", "AGE", "PROGRESS", "COST"]
     assert "queued  process died" in shown
-    assert re.search(r"next: perdure settle \S+ send --did-not-happen\n +or: --happened RESULT_AS_JSON\n", shown), shown
+    assert re.search(r"next: perdure settle \S+ send <--happened \[JSON\] \| --did-not-happen>\n", shown), shown
 
 
 def test_long_names_are_cut_on_a_terminal_and_whole_elsewhere(place: Any) -> None:

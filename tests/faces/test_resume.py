@@ -99,7 +99,7 @@ def test_effect_in_doubt_ends_with_4_and_the_command_that_settles_it(agent: Any)
     result = agent.perdure("resume", "--app", "work.py")
     assert result.code == 4, result
     assert "4 send               IN DOUBT: started, never confirmed" in result.err
-    assert f"perdure settle {name} send --did-not-happen (or: --happened RESULT_AS_JSON)" in result.err
+    assert f"perdure settle {name} send <--happened [JSON] | --did-not-happen>" in result.err
     assert agent.lines("log.txt").count("send ada@example.com") == 1
 
 

@@ -103,7 +103,7 @@ def test_run_in_doubt_and_run_that_died_are_told_theirs(agent: Any) -> None:
     name = name_of(agent)
     refused(agent.perdure("retry", name), "is queued, and did not fail", f"perdure resume {name} --app work.py")
     agent.perdure("resume", "--app", "work.py")
-    settle = f"perdure settle {name} send --did-not-happen (or: --happened RESULT_AS_JSON)"
+    settle = f"perdure settle {name} send <--happened [JSON] | --did-not-happen>"
     refused(agent.perdure("retry", name, "--app", "work.py"), "in doubt", settle)
     assert agent.lines("log.txt").count("send ada@example.com") == 1
 

@@ -34,7 +34,7 @@ def test_timeline_tells_attempts_patches_deliveries_doubts_and_verdicts(place: A
     place.python("work.py")
     name = place.name()
     waiting = place.perdure("show", "-").out
-    assert f"next: perdure settle {name} mail --did-not-happen (or: --happened RESULT_AS_JSON)\n" in waiting
+    assert f"next: perdure settle {name} mail <--happened [JSON] | --did-not-happen>\n" in waiting
     place.perdure("settle", "-", "mail", "--did-not-happen")
     assert place.python("work.py").code == 0
     told = place.perdure("show", name).out

@@ -39,7 +39,7 @@ def test_effect_tells_key_arguments_intent_doubt_verdict_and_receipt(worked: Any
     doubtful = worked.perdure("step", name, "mail").out
     assert re.search(r"  effect key [0-9a-f]{32}\n  arguments  \{\"to\":\"ada\"\}\n", doubtful), doubtful
     assert re.search(r"attempt 1  .+ intent recorded  \(pid \d+ on \S+\)\n  in doubt   its process died\n", doubtful)
-    settle = f"next: perdure settle {name} mail --did-not-happen (or: --happened RESULT_AS_JSON)\n"
+    settle = f"next: perdure settle {name} mail <--happened [JSON] | --did-not-happen>\n"
     assert doubtful.endswith(settle)
     worked.perdure("settle", name, "mail", "--did-not-happen", "--by", "Ada")
     unheard = worked.perdure("step", name, "mail").out

@@ -317,7 +317,8 @@ class Active:
         error = JournalDiverged(
             f"Run {self.row.name} no longer matches its code.\n  recorded: {recorded}\n  now:      {called}",
             safe=f"{saved_steps(self.row.steps)}; nothing more is performed.",
-            hint="restore the call or guard the change with perdure.patched and start again; or start over: fresh=True",
+            hint="restore the call or guard the change with perdure.patched and start again; "
+            f"or go on with the new code after step {self.replayed}: perdure fork {self.row.name} --at {self.replayed}",
         )
         return self.halt(Stop(RunState.WAITING, WaitReason.PARKED, error))
 
@@ -508,7 +509,7 @@ def made_key(run_id: str, step_key: str) -> str:
 
 def settle_command(run_name: str, step: str) -> str:
     """What a person types to settle an effect in doubt."""
-    return f"perdure settle {run_name} {shlex.quote(step)} --did-not-happen (or: --happened RESULT_AS_JSON)"
+    return f"perdure settle {run_name} {shlex.quote(step)} <--happened [JSON] | --did-not-happen>"
 
 
 def _lies_within(key: str, scope: Scope, passed: Passed) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import platform
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw, Struct
 
@@ -54,6 +54,14 @@ if TYPE_CHECKING:
     from perdure.store.protocol import Store
 
 UNDONE = "undone"
+_PAUSES: Final = {
+    WaitReason.HUMAN: "it waited for an answer",
+    WaitReason.TIME: "it slept",
+    WaitReason.SIGNAL: "it waited for a signal",
+    WaitReason.CHILD: "it waited for a child",
+    WaitReason.IN_DOUBT: "it was in doubt",
+    WaitReason.PARKED: "it was parked",
+}
 _RUN_ID_CHARACTERS = 200
 _LOOKS = 100
 _LONG_WAITS = frozenset({WaitReason.HUMAN, WaitReason.SIGNAL, WaitReason.TIME, WaitReason.CHILD})
@@ -243,7 +251,15 @@ def _before(records: list[Record]) -> str:
     if origin is not None and deliveries[-2].seq < origin.records:
         return f"it is a fork of {origin.name} at step {origin.at}"
     last: Delivery = read_body(deliveries[-1])
-    return last.before or "it was stopped"
+    return last.before or _pause_words(records)
+
+
+def _pause_words(records: list[Record]) -> str:
+    """Why nobody held the run when it was claimed, as its last ending tells."""
+    ended = next((read_body(record) for record in reversed(records) if record.kind == Kind.ENDED), None)
+    if ended is None or ended.state == RunState.QUEUED:
+        return "it was stopped"
+    return _PAUSES.get(ended.reason, "it had failed")
 
 
 def _checked_id(run_id: str) -> str:
