@@ -14,7 +14,7 @@ FORKING = """
 import importlib, json, os, sys, tempfile
 from perdure.cli import COMMANDS, main
 
-for module in set(COMMANDS.values()):
+for module in {verb.module for verb in COMMANDS.values()}:
     importlib.import_module(f"perdure.cli.{module}")
 
 def typed(words, out, err):

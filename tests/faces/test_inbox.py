@@ -66,7 +66,7 @@ def test_effect_in_doubt_is_listed_beside_the_questions(agent: Any) -> None:
     whole = agent.perdure("inbox", "--json").json()
     (other,) = whole["others"]
     assert (whole["questions"], other["reason"]) == ([], "in_doubt")
-    assert other["next"].startswith(f"perdure settle {agent.name()} send --did-not-happen")
+    assert other["next"] == f"perdure settle {agent.name()} send <--happened [JSON] | --did-not-happen>"
     assert other["next"] in agent.perdure("inbox").out
 
 

@@ -113,8 +113,9 @@ def test_next_commands_do_what_they_say(states: Any) -> None:
     for agent, code in (("dead", -signal.SIGKILL), ("failed", 1), ("paused", 0)):
         command = listed(states)[agent]["next"].split()[1:]
         assert states.perdure(*command).code in (code, 128 + signal.SIGKILL), command
-    command = listed(states)["doubt"]["next"].partition(" (or: ")[0].split()[1:]
-    assert states.perdure(*command).code == 0
+    command, _, choices = listed(states)["doubt"]["next"].partition(" <")
+    assert choices == "--happened [JSON] | --did-not-happen>"
+    assert states.perdure(*command.split()[1:], "--did-not-happen").code == 0
     assert "settled by" in listed(states)["doubt"]["cause"]
 
 

@@ -195,7 +195,7 @@ def test_dry_run_says_what_would_go_on_and_changes_nothing(agent: Any, how: list
         assert f"▸ {dead:<18} work.report  its process died" in result.out
         assert f"· {doubtful:<18} work.report  not resumed: " in result.out
         assert "send(to='ada@example.com') was started and never confirmed" in result.out
-        assert f"next: perdure settle {doubtful} send --did-not-happen" in result.out
+        assert f"next: perdure settle {doubtful} send <--happened [JSON] | --did-not-happen>" in result.out
         assert result.out.endswith("1 run would be resumed, 1 left alone; nothing was changed\n")
     assert agent.perdure("resume", dead, "--dry-run").code == 0
     assert (contents(agent), on_disk(agent)) == (tables, bytes_before)

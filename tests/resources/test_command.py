@@ -71,8 +71,8 @@ def test_accept_and_code_go_on_in_one_command(place: Place) -> None:
     assert place.perdure("resume", name, "--app", "work.py").code == 5
     result = place.perdure("resume", name, "--accept", "--app", "work.py")
     assert result.code == 0, result
-    assert 'result: "by hand"' in result.out
-    assert "accepted: file report.txt is 7 bytes" in result.out
+    assert result.out == '"by hand"\n'
+    assert "accepted: file report.txt is 7 bytes" in result.err
     assert "accepted: file report.txt is 7 bytes" in place.perdure("show", name).out
 
 
@@ -82,7 +82,7 @@ def test_accept_without_code_is_taken_up_by_the_script(place: Place) -> None:
     place.python("work.py")
     result = place.perdure("resume", name, "--accept")
     assert result.code == 0, result
-    assert "accepted by " in result.out
+    assert "accepted by " in result.err
     assert place.python("work.py").out == "result: by hand\n"
 
 

@@ -57,7 +57,7 @@ class Session:
             raise CommitsLost(
                 f"{self.store.location} lost {lost} of the records it had acknowledged: it was cut, or an older copy.",
                 safe="nothing was started; the loss is recorded, and the unfinished runs that are left are parked.",
-                hint="perdure show tells what is left; a run that is gone would perform its effects again, if started",
+                hint="perdure ls tells what is left; a run that is gone would perform its effects again, if started",
             )
         if self.store.created:
             events.publish(events.StoreOpened(self.store.location, created=True))
