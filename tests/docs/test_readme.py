@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import perdure
 from perdure.cli import COMMANDS
 from perdure.settings import Settings
+from tests.docs.transcripts import agrees, perform, steps_of
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -35,6 +37,29 @@ def test_the_first_block_prints_its_result_and_keeps_one_run(tmp_path: Path) -> 
     done = _python(str(script), cwd=tmp_path)
     assert done.stdout == "sent to ada@example.com\n"
     assert (tmp_path / ".perdure" / "perdure.db").exists()
+
+
+TRANSCRIPTS = re.findall(r"^```console\n.*?^```", README, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", range(len(TRANSCRIPTS)))
+def test_every_command_of_the_readme_prints_what_it_says(number: int, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "examples" / "first.py", tmp_path)
+    for said, printed in perform(steps_of(TRANSCRIPTS[number]), tmp_path):
+        assert agrees(said.printed, printed), f"$ {said.command}\n{printed}"
+
+
+def test_the_readme_kills_a_script_of_ones_own() -> None:
+    typed = re.findall(r"^\$ (.*)$", "".join(TRANSCRIPTS), re.MULTILINE)
+    assert {"python first.py &", "kill -9 %1", "python first.py"} <= set(typed)
+
+
+def test_make_demo_is_the_first_transcript(tmp_path: Path) -> None:
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2].partition("\n\n")[0]
+    typed = re.findall(r"perdure \w+", README.partition("```console\n")[2].partition("```")[0])
+    assert re.findall(r"echo '\$\$ (perdure \w+)'; ", recipe) == ["perdure demo", "perdure resume"]
+    assert typed[0] == "perdure demo"
+    assert "perdure resume" in typed
 
 
 def test_every_setting_that_the_readme_names_exists() -> None:
