@@ -16,6 +16,8 @@ from perdure.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from perdure.records import Question
+
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -42,6 +44,8 @@ _LISTED_SUBSCHEMAS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"}
 _COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
 _LIMITS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _SHOWN_CHARACTERS: Final = 60
+_YES: Final = frozenset({"accept", "agree", "allow", "approve", "confirm", "ok", "okay", "y", "yes"})
+_NO: Final = frozenset({"decline", "deny", "disallow", "disagree", "n", "no", "refuse", "reject"})
 
 
 def schema_of(form: object) -> dict[str, Any]:
@@ -66,6 +70,20 @@ def schema_of(form: object) -> dict[str, Any]:
 def misfits(value: object, schema: dict[str, Any]) -> list[str]:
     """What is wrong with an answer, field by field: empty where it fits."""
     return list(_Check(schema).misfits(value, schema, "answer", 0))
+
+
+def approving(question: Question) -> tuple[str, str] | None:
+    """The option that says yes and the one that says no, where there are just these two and both are plain words.
+
+    Anything else ("send" or "discard", "now" or "later") has no yes that could be guessed: it is answered by its words.
+    """
+    if len(question.options) != 2:  # noqa: PLR2004 - one that says yes, one that says no
+        return None
+    first, second = question.options
+    for yes, no in ((first, second), (second, first)):
+        if yes.strip().lower() in _YES and no.strip().lower() in _NO:
+            return yes, no
+    return None
 
 
 def _refuse_unknown(schema: object, root: object, depth: int) -> None:

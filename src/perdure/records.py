@@ -128,6 +128,8 @@ class Worker(Struct, frozen=True):
     lock_inode: int
     beat_at: float
     beat_boot: float
+    drain_at: float = 0.0
+    """When somebody asked it to finish what it has and take nothing more; 0 where nobody did."""
 
 
 class Mail(Struct, frozen=True):

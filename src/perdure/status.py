@@ -16,11 +16,10 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
-from perdure.engine.ask import approving
-from perdure.engine.settle import Letter
-from perdure.engine.wait import mail_key
+from perdure.engine.mailbox import Letter, mail_key
 from perdure.engine.whereabouts import UNDO_AGENT, continuation, undoing_of
 from perdure.errors import CheckpointCorrupt, CommitsLost, PerdureError, ResourceChanged, ResourceMissing, RunPaused
+from perdure.forms import approving
 from perdure.records import FINISHED, Ended, Kind, Note, Opened, Repaired, Run, RunState, WaitReason, read_body
 from perdure.replay import Journal
 from perdure.settings import current_settings

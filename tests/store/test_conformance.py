@@ -26,6 +26,7 @@ from perdure.store import blobs
 from perdure.store.lease import Park, Presence, claim, read_park, write_park
 from perdure.store.protocol import Finding, Which
 from tests.store.journals import (
+    AGENT,
     PARDON,
     QUIET_SECONDS,
     TERMS,
@@ -750,3 +751,75 @@ class TestClose:
         worker = store.join()
         store.close()
         assert other.read_worker(worker.worker_id) is None
+
+
+class TestReady:
+    def ready(self, store: Store, *agents: str, now: float = 0.0, limit: int = 100) -> list[str]:
+        return [run.run_id for run in store.list_ready(agents=agents or (AGENT,), now=now, limit=limit)]
+
+    def test_run_that_nobody_took_is_ready_for_who_knows_its_agent(self, store: Store, other: Store) -> None:
+        created(store)
+        assert self.ready(other) == ["run-1"]
+        assert self.ready(other, "another.agent") == []
+        assert self.ready(other, "another.agent", AGENT) == ["run-1"]
+
+    def test_run_that_somebody_works_on_is_not(self, store: Store, other: Store) -> None:
+        held_run(store)
+        assert self.ready(other) == []
+
+    def test_run_whose_holder_is_gone_comes_first(self, store: Store, other: Store, place: Place) -> None:
+        created(other, "run-2")
+        held_run(store)
+        store.close()
+        assert self.ready(place.open()) == ["run-1", "run-2"]
+
+    def test_run_whose_holder_is_silent_is_ready(self, store: Store, other: Store, manual_clock: ManualClock) -> None:
+        held_run(store)
+        manual_clock.advance(TERMS.stall_seconds + 1)
+        assert self.ready(other) == ["run-1"]
+
+    def test_waiting_run_is_ready_when_it_is_due(self, store: Store, other: Store) -> None:
+        run = held_run(store)
+        land(store, ending(run, RunState.WAITING, reason="time", wake_at=50.0))
+        assert self.ready(other, now=49.0) == []
+        assert self.ready(other, now=50.0) == ["run-1"]
+
+    def test_waiting_run_is_ready_when_it_has_mail(self, store: Store, other: Store) -> None:
+        run = held_run(store)
+        land(store, ending(run, RunState.WAITING, reason="human"))
+        assert self.ready(other) == []
+        other.post(letter())
+        assert self.ready(other) == ["run-1"]
+
+    @pytest.mark.parametrize("state", [RunState.COMPLETED, RunState.CANCELLED, RunState.FAILED])
+    def test_run_with_an_outcome_is_not(self, store: Store, other: Store, state: RunState) -> None:
+        land(store, ending(held_run(store), state))
+        assert self.ready(other) == []
+
+    def test_oldest_come_first_and_no_more_than_asked_for(self, store: Store) -> None:
+        for number in range(5):
+            created(store, f"run-{number}")
+        assert self.ready(store) == [f"run-{number}" for number in range(5)]
+        assert self.ready(store, limit=2) == ["run-0", "run-1"]
+
+    def test_steps_do_not_make_a_run_ready(self, store: Store, other: Store) -> None:
+        run = land(store, step(held_run(store)))
+        land(store, step(run))
+        assert self.ready(other) == []
+
+
+class TestWorkers:
+    def test_every_worker_is_listed(self, store: Store, other: Store) -> None:
+        ids = {store.join().worker_id, other.join().worker_id}
+        assert {worker.worker_id for worker in store.list_workers()} == ids
+
+    def test_worker_learns_that_it_is_to_drain(self, store: Store, other: Store) -> None:
+        worker_id = store.join().worker_id
+        other.join()
+        assert [worker.drain_at for worker in store.list_workers()] == [0.0, 0.0]
+        other.ask_to_drain(worker_id)
+        asked = {worker.worker_id: worker.drain_at > 0 for worker in store.list_workers()}
+        assert asked == {worker_id: True, other.join().worker_id: False}
+        seen = store.read_worker(worker_id)
+        assert seen is not None
+        assert seen.drain_at > 0

@@ -21,12 +21,12 @@ from perdure.cli.options import (
     run_argument,
     store_option,
 )
-from perdure.cli.question import tell_question
+from perdure.cli.question import question_of, tell_question
 from perdure.cli.runs import current_run
 from perdure.cli.screen import bold, dim, print_json, say
 from perdure.engine import control
 from perdure.errors import UsageError
-from perdure.records import Question, Run
+from perdure.records import Run
 from perdure.replay import Journal
 from perdure.status import OpenWait, open_waits
 from perdure.telemetry.text import legible
@@ -105,13 +105,6 @@ def how_to_answer(run: Run, wait: OpenWait, waits: list[OpenWait]) -> str:
 def numbered(question: str | None) -> str | int | None:
     """What --question names: a number, or a part of the text."""
     return int(question) if question is not None and question.isdecimal() else question
-
-
-def question_of(wait: OpenWait) -> Question:
-    """What this wait asks."""
-    if wait.opened.question is None:
-        raise TypeError(wait)
-    return wait.opened.question
 
 
 def chosen_question(waits: list[OpenWait], wanted: str | int | None) -> OpenWait | None:

@@ -11,17 +11,16 @@ from perdure.cli.answer import (
     how_to_answer,
     note_option,
     numbered,
-    question_of,
     question_option,
     tell_answered,
 )
 from perdure.cli.control import standing
 from perdure.cli.options import by_option, commands, json_option, looking, run_argument, store_option
-from perdure.cli.question import tell_question
+from perdure.cli.question import question_of, tell_question
 from perdure.cli.screen import bad, bold, good, say
 from perdure.engine import control
-from perdure.engine.ask import approving
 from perdure.errors import UsageError
+from perdure.forms import approving
 from perdure.records import Run
 from perdure.status import OpenWait
 from perdure.telemetry.text import legible

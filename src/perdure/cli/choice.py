@@ -8,13 +8,11 @@ from msgspec import Struct
 
 from perdure import clock
 from perdure.cli.options import commands
-from perdure.engine.lifecycle import UNDONE
-from perdure.engine.whereabouts import previous_id, undoing_of
+from perdure.engine.whereabouts import is_undone, previous_id
 from perdure.errors import CheckpointCorrupt
 from perdure.records import FINISHED, Run, RunState, WaitReason
 from perdure.replay import Journal
 from perdure.status import Status, is_paused, resumable, status_of
-from perdure.store.lease import read_park
 from perdure.store.protocol import Which
 from perdure.telemetry.text import age, legible
 
@@ -112,7 +110,7 @@ def _refusal(store: Store, run: Run, status: Status, bounds: Bounds, *, is_due: 
 def _why_not_failed(store: Store, run: Run, bounds: Bounds) -> str:
     """A failed run goes on only if that was asked for, and if it is still what its caller wants."""
     newest = store.list_runs(agent=run.agent, arguments=run.arguments, limit=1)
-    if read_park(run).code == UNDONE or undoing_of(store, run.run_id) is not None:
+    if is_undone(store, run):
         return "failed, and its effects were undone"
     if newest and newest[0].run_id != run.run_id:
         return f"failed, and the same call was made again since: {newest[0].name}"

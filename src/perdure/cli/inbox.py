@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 import click
 from msgspec import Meta, Raw, Struct
 
-from perdure.cli.answer import question_of
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.mode import is_plain
 from perdure.cli.options import command, commands, json_option, looking, store_option
-from perdure.cli.question import SHORT_LINES, tell_question
+from perdure.cli.question import SHORT_LINES, question_of, tell_question
 from perdure.cli.runs import every_run
 from perdure.cli.screen import bold, dim, doubtful, print_json, say, spread
-from perdure.engine.ask import approving
 from perdure.errors import CheckpointCorrupt, PerdureError
+from perdure.forms import approving
 from perdure.records import Record, Run, RunState, WaitReason
 from perdure.replay import Journal
 from perdure.status import Commands, OpenWait, Status, open_effects, open_waits, status_of

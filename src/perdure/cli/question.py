@@ -27,9 +27,7 @@ _SAID: Final = frozenset({"type", "enum", "title", "description", "default"})
 
 def tell_question(wait: OpenWait, *, lines: int = 0) -> None:
     """Show a question; with `lines`, no more than so many of what is shown with it."""
-    question = wait.opened.question
-    if question is None:
-        raise TypeError(wait)
+    question = question_of(wait)
     text, *more = question.text.split("\n")
     say(f"  {wait.question_number} {bold(legible(text))}")
     for line in more:
@@ -45,6 +43,13 @@ def tell_question(wait: OpenWait, *, lines: int = 0) -> None:
         say(f"    {dim(f'| … {len(shown) - cut} more lines')}")
     for line in _expected(question):
         say(f"    {line}")
+
+
+def question_of(wait: OpenWait) -> Question:
+    """What this wait asks."""
+    if wait.opened.question is None:
+        raise TypeError(wait)
+    return wait.opened.question
 
 
 def due_words(due_at: float) -> str:

@@ -8,7 +8,7 @@ from perdure.cli.options import command, json_option, looking, run_argument, sto
 from perdure.cli.outcome import Moved
 from perdure.cli.runs import current_run
 from perdure.cli.stopped import Stopped, agent_of, go_on, stopped_run
-from perdure.engine.lifecycle import UNDONE
+from perdure.engine.whereabouts import UNDONE
 from perdure.errors import CommitsLost, RunPaused, UsageError
 from perdure.records import FINISHED, RunState, WaitReason
 from perdure.store.lease import read_park

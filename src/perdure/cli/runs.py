@@ -5,11 +5,10 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Final
 
-from perdure.engine.whereabouts import undoing_of
+from perdure.engine.whereabouts import is_undone
 from perdure.errors import CheckpointCorrupt, UnknownRun
 from perdure.records import FINISHED, Run, RunState
 from perdure.status import newest
-from perdure.store.lease import read_park
 from perdure.store.protocol import Finding, Which
 from perdure.telemetry.text import counted, legible
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 NEWEST: Final = "-"
 _EVERY: Final = 2**31
-_UNDONE: Final = "undone"
 _NAMED: Final = 5
 _CONSIDERED: Final = 1000
 """Among so many of the newest runs the one that was mistyped is looked for."""
@@ -80,7 +78,7 @@ def unfinished(store: Store, *, stall_seconds: float) -> tuple[Run | None, Run |
     held = None
     for run in runs:
         call = (run.agent, run.arguments)
-        is_superseded = run.state == RunState.FAILED and (call in called or _is_undone(store, run))
+        is_superseded = run.state == RunState.FAILED and (call in called or is_undone(store, run))
         called.add(call)
         if run.state in FINISHED or is_superseded:
             continue
@@ -88,10 +86,6 @@ def unfinished(store: Store, *, stall_seconds: float) -> tuple[Run | None, Run |
             return run, held
         held = held or run
     return None, held
-
-
-def _is_undone(store: Store, run: Run) -> bool:
-    return read_park(run).code == _UNDONE or undoing_of(store, run.run_id) is not None
 
 
 def _ambiguous(wanted: str, matches: list[Run]) -> UnknownRun:

@@ -25,7 +25,7 @@ from perdure.cli.runs import find_run
 from perdure.cli.screen import bold, dim, print_json, say
 from perdure.cli.status import Open, open_effects, resume_command, settle_command
 from perdure.engine.control import who
-from perdure.engine.settle import Letter
+from perdure.engine.mailbox import Letter
 from perdure.errors import UsageError
 from perdure.records import NULL, Mail, Run, RunState
 from perdure.replay import Journal

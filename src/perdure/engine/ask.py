@@ -18,7 +18,7 @@ from perdure.engine.failure import describe_failure
 from perdure.engine.signature import is_storable_text
 from perdure.engine.wait import Place, Resolution, WaitSpec, agent_frame, waited
 from perdure.errors import DeadlineExceeded, UnstorableValue, UsageError
-from perdure.forms import misfits, schema_of
+from perdure.forms import approving, misfits, schema_of
 from perdure.policy import Duration, seconds_of
 from perdure.records import NULL, Kind, Mail, Note, Opened, Question
 
@@ -34,8 +34,6 @@ _MAX_OPTIONS: Final = 100
 TIMEOUT: Final = "timeout"
 """Who answers a question whose time is over."""
 _TEXT_CHARACTERS: Final = 1000
-_YES: Final = frozenset({"accept", "agree", "allow", "approve", "confirm", "ok", "okay", "y", "yes"})
-_NO: Final = frozenset({"decline", "deny", "disallow", "disagree", "n", "no", "refuse", "reject"})
 
 
 class Answer(Struct, frozen=True):
@@ -198,20 +196,6 @@ class ForPerson:
             return self._resolution(place, given, posted)
         active.ring()  # a person was quicker: the next look finds the answer
         return None
-
-
-def approving(question: Question) -> tuple[str, str] | None:
-    """The option that says yes and the one that says no, where there are just these two and both are plain words.
-
-    Anything else ("send" or "discard", "now" or "later") has no yes that could be guessed: it is answered by its words.
-    """
-    if len(question.options) != 2:  # noqa: PLR2004 - one that says yes, one that says no
-        return None
-    first, second = question.options
-    for yes, no in ((first, second), (second, first)):
-        if yes.strip().lower() in _YES and no.strip().lower() in _NO:
-            return yes, no
-    return None
 
 
 def _how_to_answer(name: str, question: Question) -> str:

@@ -19,10 +19,11 @@ from perdure.engine import ending, whereabouts
 from perdure.engine.ask import fitting
 from perdure.engine.drive import Commit
 from perdure.engine.excepthook import install as install_excepthook
+from perdure.engine.mailbox import mail_key
 from perdure.engine.scope import ROOT
 from perdure.engine.session import Session, session
 from perdure.engine.signals import checked_signal, refuse_undeclared
-from perdure.engine.wait import agent_frame, mail_key
+from perdure.engine.wait import agent_frame
 from perdure.errors import AnswerRefused, NotInRun, RunDeaf, RunRestarted, UnknownRun, UsageError
 from perdure.policy import Duration, seconds_of
 from perdure.records import FINISHED, Kind, Mail, Note, Opened, Question, Record, Run, RunState, read_body

@@ -10,10 +10,10 @@ from perdure import clock, codec, events
 from perdure.engine.active import Active, Doubtful
 from perdure.engine.drive import Commit, Drained, Operation, drive
 from perdure.engine.failure import describe_failure, failed_calls, message_of, passed_scopes
-from perdure.engine.lifecycle import UNDONE, drafted, load
+from perdure.engine.lifecycle import drafted, load
 from perdure.engine.session import Session, heed
 from perdure.engine.undo import undo_flow
-from perdure.engine.whereabouts import CONTINUED, hand_on, newest, next_id
+from perdure.engine.whereabouts import CONTINUED, UNDONE, hand_on, newest, next_id
 from perdure.errors import (
     LeaseLost,
     RunCancelled,

@@ -19,7 +19,17 @@ from perdure.engine.ledger import Ledger
 from perdure.engine.names import new_name, new_run_id
 from perdure.engine.session import Session, heed
 from perdure.engine.signature import shown_call
-from perdure.engine.whereabouts import continuation, hand_on, is_paused, newest, previous_id, undoing_of, vanished
+from perdure.engine.whereabouts import (
+    UNDONE,
+    continuation,
+    hand_on,
+    is_paused,
+    is_undone,
+    newest,
+    previous_id,
+    undoing_of,
+    vanished,
+)
 from perdure.errors import (
     RunCancelled,
     RunHeld,
@@ -53,7 +63,6 @@ if TYPE_CHECKING:
     from perdure.engine.agent import AgentSpec
     from perdure.store.protocol import Store
 
-UNDONE = "undone"
 _PAUSES: Final = {
     WaitReason.HUMAN: "it waited for an answer",
     WaitReason.TIME: "it slept",
@@ -316,16 +325,12 @@ def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
         if session.is_running(run):
             _tell_beside(session, run)
             continue
-        if run.state == RunState.FAILED and (number > 0 or _is_undone(session.store, run)):
+        if run.state == RunState.FAILED and (number > 0 or is_undone(session.store, run)):
             continue
         if is_recent(run, now=now) or run.reason in _LONG_WAITS:
             return run
         events.publish(events.RunPassedOver(run.run_id, run.name, now - run.updated_at))
     return None
-
-
-def _is_undone(store: Store, run: Run) -> bool:
-    return read_park(run).code == UNDONE or undoing_of(store, run.run_id) is not None
 
 
 def _not_ended_before(store: Store, run: Run) -> Run:

@@ -16,6 +16,7 @@ from perdure import clock, codec, events
 from perdure.engine.active import Doubtful
 from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
 from perdure.engine.failure import message_of
+from perdure.engine.mailbox import Letter
 from perdure.engine.scope import Frame
 from perdure.errors import StepFailed, UnstorableValue
 from perdure.policy import SAME_KEY, delay_seconds, seconds_in_flight
@@ -79,14 +80,6 @@ class Again(Struct, frozen=True):
 
     attempt: int
     key_at: float = 0.0
-
-
-class Letter(Struct, frozen=True):
-    """The body of a verdict or of evidence in the mailbox."""
-
-    attempt: int = 0
-    outcome: Literal["happened", "did_not_happen", "fail"] = "happened"
-    value: Raw = NULL
 
 
 def settle(

@@ -18,6 +18,7 @@ from perdure import clock, events
 from perdure.engine.active import Waiting
 from perdure.engine.call import Prepared, Spec
 from perdure.engine.drive import Commit, Idle, Operation, drive, drive_async
+from perdure.engine.mailbox import mail_key
 from perdure.engine.scope import current_frame
 from perdure.errors import NotInRun, UsageError
 from perdure.policy import ONCE
@@ -94,11 +95,6 @@ class Place(Struct, frozen=True):
         heard = max((mail.mail_id for mail in self.mail), default=0)
         reason = WaitReason(self.opened.reason)
         return Waiting(self.prepared.call.key, reason, shown, hint, due_at or self.opened.due_at, heard, is_busy)
-
-
-def mail_key(wait: Record) -> str:
-    """The key of mail to a wait: its call, and the record that opened it, so that a question asked anew is another."""
-    return f"{wait.key}@{wait.seq}"
 
 
 def waited(spec: WaitSpec, wait: Wait, *args: Any, finish: Callable[[Prepared[WaitSpec], Any], Any]) -> Any:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 CONTINUED: Final = "continued"
 """The code of a run that goes on as another one."""
 
+UNDONE: Final = "undone"
+"""The code of a run that failed and took its effects back."""
+
 UNDO_AGENT: Final = "perdure.undo"
 """The agent of runs that take back the effects of others; it follows the code that those had."""
 
@@ -89,6 +92,11 @@ def next_id(run_id: str) -> str:
     """The id of the run that goes on in place of this one."""
     base, mark, number = run_id.rpartition("~")
     return f"{base}~{int(number) + 1}" if mark and number.isdecimal() else f"{run_id}~2"
+
+
+def is_undone(store: Store, run: Run) -> bool:
+    """Whether effects of this run were taken back, by itself or by another run, or are about to be."""
+    return read_park(run).code == UNDONE or undoing_of(store, run.run_id) is not None
 
 
 def previous_id(run_id: str) -> str:

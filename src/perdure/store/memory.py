@@ -203,6 +203,26 @@ class MemoryStore:
         due.sort(key=lambda run: run.wake_at)
         return [verified_run(run) for run in due[:limit]]
 
+    def list_ready(self, *, agents: Sequence[str], now: float, limit: int = 100) -> list[Run]:
+        stall_seconds = Settings().stall_seconds
+        with self._open() as shelf:
+            runs = sorted((run for run in shelf.runs.values() if run.agent in agents), key=lambda run: run.created_at)
+            held = [run for run in runs if run.state == RunState.RUNNING]
+            lost = [run for run in held if self._presence(run, stall_seconds)[1] is not Presence.ALIVE]
+            queued = [run for run in runs if run.state == RunState.QUEUED]
+        due = [run for run in self.list_due(now=now, limit=len(shelf.runs)) if run.agent in agents]
+        return [verified_run(run) for some in (lost, due, queued) for run in some[:limit]]
+
+    def list_workers(self) -> list[Worker]:
+        with self._open() as shelf:
+            return list(shelf.workers.values())
+
+    def ask_to_drain(self, worker_id: str) -> None:
+        with self._open() as shelf:
+            worker = shelf.workers.get(worker_id)
+            if worker is not None:
+                shelf.workers[worker_id] = msgspec.structs.replace(worker, drain_at=clock.wall_seconds())
+
     def load_journal(self, run_id: str) -> list[Record]:
         with self._open() as shelf:
             return verified(verified_run(self._known(run_id)), map(msgspec.structs.astuple, shelf.journals[run_id]))

@@ -173,6 +173,19 @@ class Store(Protocol):
     def list_due(self, *, now: float, limit: int = 1000) -> list[Run]:
         """Waiting runs whose `wake_at` has come, or that have untaken mail newer than they had heard; soonest first."""
 
+    def list_ready(self, *, agents: Sequence[str], now: float, limit: int = 100) -> list[Run]:
+        """Runs of these agents that may go on now, verified, at most so many of each kind.
+
+        First those whose holder is gone, then waiting ones that are due, then queued ones, each oldest first. Nothing
+        is claimed by it: whoever claims first has the run.
+        """
+
+    def list_workers(self) -> list[Worker]:
+        """Every worker that is known, in no order; whether one is alive is another question."""
+
+    def ask_to_drain(self, worker_id: str) -> None:
+        """Ask a worker to finish what it has and take nothing more; it sees that when it next looks at itself."""
+
     def load_journal(self, run_id: str) -> list[Record]:
         """Every record of the run, the chain verified from the first to the head; damage raises `CheckpointCorrupt`.
 

@@ -63,7 +63,7 @@ def life_key(worker_id: str) -> int:
 
 def worker_of(row: tuple[Any, ...]) -> tuple[Worker, float]:
     """A worker, and for how long it has been silent by the database's clock, whatever this machine's says."""
-    known, silence = Worker(*row[:7]), row[7]
+    known, silence = Worker(*row[:-1]), row[-1]
     return msgspec.structs.replace(known, beat_at=clock.wall_seconds() - silence), silence
 
 

@@ -95,9 +95,14 @@ SELECT epoch FROM runs WHERE run_id = %s
 UPDATE workers SET beat_at = extract(epoch FROM clock_timestamp())::float8 WHERE worker_id = %s
 
 -- name: read_worker
-SELECT worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot,
+SELECT worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot, drain_at,
        extract(epoch FROM clock_timestamp())::float8 - beat_at
 FROM workers WHERE worker_id = %s
+
+-- name: list_workers
+SELECT worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot, drain_at,
+       extract(epoch FROM clock_timestamp())::float8 - beat_at
+FROM workers
 
 -- name: read_run
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
@@ -153,6 +158,22 @@ WHERE state = 'waiting' AND (
                AND box.mail > runs.heard AND box.kind <> 'refused')
 )
 ORDER BY wake_at, run LIMIT %s
+
+-- name: list_holders
+SELECT DISTINCT holder FROM runs WHERE state = 'running'
+
+-- name: list_held
+SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
+       deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest
+FROM runs WHERE state = 'running' AND agent = ANY(%s) AND holder = ANY(%s) ORDER BY created_at, run LIMIT %s
+
+-- name: list_queued
+SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
+       deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest
+FROM runs WHERE state = 'queued' AND agent = %s ORDER BY created_at, run LIMIT %s
+
+-- name: ask_to_drain
+UPDATE workers SET drain_at = extract(epoch FROM clock_timestamp())::float8 WHERE worker_id = %s
 
 -- name: load_journal
 SELECT seq, kind, key, name, arguments, at, epoch, body, digest FROM records WHERE run = %s ORDER BY seq

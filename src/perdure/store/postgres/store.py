@@ -32,6 +32,7 @@ from perdure.store.protocol import Compacted, Finding, Old, Outcome, Prunable, P
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+_MANY: Final = 10_000
 AWAY_SECONDS: Final = 120.0
 """How long a run waits for a server that is away before it stops."""
 
@@ -83,9 +84,12 @@ class PostgresStore:
         return self._reader.again(lambda line: self._look(line, run, stall_seconds)).presence is Presence.ALIVE
 
     def _look(self, connection: psycopg.Connection[Any], run: Run, stall_seconds: float) -> Seen:
+        return self._look_at(connection, run.holder, stall_seconds)
+
+    def _look_at(self, connection: psycopg.Connection[Any], worker_id: str, stall_seconds: float) -> Seen:
         return look(
             connection,
-            run.holder,
+            worker_id,
             stall_seconds=stall_seconds,
             lease_seconds=min(self._lease_seconds, stall_seconds),
             portable=self._where.portable,
@@ -207,6 +211,39 @@ class PostgresStore:
     def list_due(self, *, now: float, limit: int = 1000) -> list[Run]:
         """Waiting runs whose time has come, or that have mail they had not heard of."""
         return [verified_run(_run_of(row)) for row in self._reader.fetch("list_due", (now, limit))]
+
+    def list_ready(self, *, agents: Sequence[str], now: float, limit: int = 100) -> list[Run]:
+        """Runs of these agents that may go on now: abandoned, due, queued."""
+        names, gone = list(agents), self._gone_holders()
+        rows = self._reader.fetch("list_held", (names, gone, limit)) if gone else []
+        due = [run for run in self.list_due(now=now, limit=_MANY) if run.agent in names][:limit]
+        queued = sorted(
+            (_run_of(row) for agent in names for row in self._reader.fetch("list_queued", (agent, limit))),
+            key=lambda run: run.created_at,
+        )
+        return [*(verified_run(_run_of(row)) for row in rows), *due, *map(verified_run, queued[:limit])]
+
+    def _gone_holders(self) -> list[str]:
+        """Those who hold runs and are not alive any more."""
+        stall_seconds = Settings().stall_seconds
+
+        def look_at_all(connection: psycopg.Connection[Any]) -> list[str]:
+            holders = [holder for (holder,) in fetch(connection, "list_holders")]
+            return [
+                holder
+                for holder in holders
+                if self._look_at(connection, holder, stall_seconds).presence is not Presence.ALIVE
+            ]
+
+        return self._reader.again(look_at_all)
+
+    def list_workers(self) -> list[Worker]:
+        """Every worker that is known."""
+        return [worker_of(row)[0] for row in self._reader.fetch("list_workers")]
+
+    def ask_to_drain(self, worker_id: str) -> None:
+        """Ask a worker to take nothing more."""
+        self._unsynced.fetch("ask_to_drain", (worker_id,))
 
     def load_journal(self, run_id: str) -> list[Record]:
         """Every record of the run, verified."""

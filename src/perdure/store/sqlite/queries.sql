@@ -22,14 +22,14 @@ UPDATE meta SET base = base + ?
 UPDATE meta SET generation = generation + 1, base = base + ? RETURNING generation
 
 -- name: insert_worker
-INSERT INTO workers (worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO workers (worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot, drain_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (worker_id) DO NOTHING
 
 -- name: delete_worker
 DELETE FROM workers WHERE worker_id = ?
 
 -- name: list_workers
-SELECT worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot FROM workers
+SELECT worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot, drain_at FROM workers
 
 -- name: insert_run
 INSERT INTO runs (run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
@@ -39,6 +39,11 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: update_run
 UPDATE runs SET updated_at = ?, state = ?, reason = ?, detail = ?, epoch = ?, holder = ?, deliveries = ?, steps = ?,
                 suspects = ?, length = ?, wake_at = ?, heard = ?, tokens = ?, dollars = ?, head = ?, digest = ?
+WHERE run = ? AND run_id = ? AND epoch = ? AND length = ?
+
+-- name: extend_run
+UPDATE runs SET updated_at = ?, deliveries = ?, steps = ?, suspects = ?, length = ?, tokens = ?, dollars = ?, head = ?,
+                digest = ?
 WHERE run = ? AND run_id = ? AND epoch = ? AND length = ?
 
 -- name: insert_record
@@ -61,7 +66,7 @@ SELECT epoch FROM runs WHERE run_id = ?
 UPDATE workers SET beat_at = ?, beat_boot = ? WHERE worker_id = ?
 
 -- name: read_worker
-SELECT worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot FROM workers WHERE worker_id = ?
+SELECT worker_id, pid, host, boot_id, lock_inode, beat_at, beat_boot, drain_at FROM workers WHERE worker_id = ?
 
 -- name: read_run
 SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
@@ -118,6 +123,23 @@ WHERE state = 'waiting' AND (
                AND box.mail > runs.heard AND box.kind <> 'refused')
 )
 ORDER BY wake_at, run LIMIT ?
+
+-- name: list_holders
+SELECT DISTINCT holder FROM runs WHERE state = 'running'
+
+-- name: list_held
+SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
+       deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest
+FROM runs WHERE state = 'running' AND agent IN (SELECT value FROM json_each(?)) AND holder IN (SELECT value FROM json_each(?))
+ORDER BY created_at, run LIMIT ?
+
+-- name: list_queued
+SELECT run, run_id, name, agent, arguments, durability, created_at, updated_at, state, reason, detail, epoch, holder,
+       deliveries, steps, suspects, length, wake_at, heard, tags, tokens, dollars, head, digest
+FROM runs WHERE state = 'queued' AND agent = ? ORDER BY created_at, run LIMIT ?
+
+-- name: ask_to_drain
+UPDATE workers SET drain_at = ? WHERE worker_id = ?
 
 -- name: load_journal
 SELECT seq, kind, key, name, arguments, at, epoch, body, digest FROM records WHERE run = ? ORDER BY seq

@@ -16,7 +16,7 @@ import msgspec
 
 from perdure import clock
 from perdure.errors import CheckpointCorrupt, CommitsLost, InternalError, LeaseLost, PerdureError, StoreUnavailable
-from perdure.records import FINISHED, Append, Loss, Mail, Record, Run, Worker, mail_digest
+from perdure.records import FINISHED, Append, Kind, Loss, Mail, Record, Run, RunState, Worker, mail_digest
 from perdure.settings import Settings
 from perdure.store import blobs
 from perdure.store.chain import deaf, taken_mail, unknown_run, verified, verified_mail, verified_run
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _FORGET_WORKER_SECONDS: Final = 24 * 3600.0
+_MANY: Final = 10_000
+_TURNS: Final = frozenset({Kind.DELIVERY, Kind.ENDED, Kind.REPAIRED})
+"""Records with which a run may change its state, its holder or what it waits for; the others only make it longer."""
 
 
 class SqliteStore:
@@ -207,11 +210,14 @@ class SqliteStore:
         return self._presence(run, stall_seconds)[1] is Presence.ALIVE
 
     def _presence(self, run: Run, stall_seconds: float) -> tuple[Worker | None, Presence]:
-        if not run.holder:
+        return self._presence_of(run.holder, stall_seconds)
+
+    def _presence_of(self, worker_id: str, stall_seconds: float) -> tuple[Worker | None, Presence]:
+        if not worker_id:
             return None, Presence.NONE
-        holder = self.read_worker(run.holder)
+        holder = self.read_worker(worker_id)
         if holder is None:
-            is_held = is_named_lock_held(self._beside("life"), run.holder)
+            is_held = is_named_lock_held(self._beside("life"), worker_id)
             return None, Presence.ALIVE if is_held else Presence.DEAD
         locked = is_locked(self._beside("life"), holder)
         if locked is False:
@@ -276,31 +282,14 @@ class SqliteStore:
     def _extend(self, append: Append, *, epoch: int) -> Outcome:
         run = append.run
         number = self._number(run.run_id)
-        self._connection.execute(
-            Q["update_run"],
-            (
-                run.updated_at,
-                run.state,
-                run.reason,
-                run.detail,
-                run.epoch,
-                run.holder,
-                run.deliveries,
-                run.steps,
-                run.suspects,
-                run.length,
-                run.wake_at,
-                run.heard,
-                run.tokens,
-                run.dollars,
-                run.head,
-                run.digest,
-                number,
-                run.run_id,
-                epoch,
-                run.length - len(append.records),
-            ),
-        )
+        fence = (number, run.run_id, epoch, run.length - len(append.records))
+        if _only_grows(append):
+            progress = (run.updated_at, run.deliveries, run.steps, run.suspects, run.length)
+            self._connection.execute(
+                Q["extend_run"], (*progress, run.tokens, run.dollars, run.head, run.digest, *fence)
+            )
+        else:
+            self._connection.execute(Q["update_run"], (*_changes(run), *fence))
         if self._connection.changes() != 1:
             return LeaseLost(f"Run {run.name} is held by another worker now.")
         self._insert(number, append.records, append.blobs)
@@ -364,6 +353,33 @@ class SqliteStore:
     def list_due(self, *, now: float, limit: int = 1000) -> list[Run]:
         """Waiting runs whose time has come, or that have mail they had not heard of."""
         return [verified_run(run_of(row)) for row in self._read("list_due", (now, limit))]
+
+    def list_ready(self, *, agents: Sequence[str], now: float, limit: int = 100) -> list[Run]:
+        """Runs of these agents that may go on now: abandoned, due, queued."""
+        names = msgspec.json.encode(list(agents)).decode()
+        gone = msgspec.json.encode(self._gone_holders()).decode()
+        rows = self._read("list_held", (names, gone, limit))
+        due = [run for run in self.list_due(now=now, limit=_MANY) if run.agent in agents][:limit]
+        queued = sorted(
+            (run_of(row) for agent in agents for row in self._read("list_queued", (agent, limit))),
+            key=lambda run: run.created_at,
+        )
+        return [*(verified_run(run_of(row)) for row in rows), *due, *map(verified_run, queued[:limit])]
+
+    def _gone_holders(self) -> list[str]:
+        """Those who hold runs and are not alive any more."""
+        stall_seconds = Settings().stall_seconds
+        holders = [holder for (holder,) in self._read("list_holders", ())]
+        return [holder for holder in holders if self._presence_of(holder, stall_seconds)[1] is not Presence.ALIVE]
+
+    def list_workers(self) -> list[Worker]:
+        """Every worker that is known."""
+        return [worker_of(row) for row in self._read("list_workers", ())]
+
+    def ask_to_drain(self, worker_id: str) -> None:
+        """Ask a worker to take nothing more."""
+        with self._transaction(power=False, counted=False) as connection:
+            connection.execute(Q["ask_to_drain"], (clock.wall_seconds(), worker_id))
 
     def load_journal(self, run_id: str) -> list[Record]:
         """Every record of the run, verified."""
@@ -496,3 +512,31 @@ class SqliteStore:
             return
         with self._writing, self._reading:  # whoever still reads is waited for: SQLite forbids to close under them
             self._opened.close()
+
+
+def _only_grows(append: Append) -> bool:
+    """Whether the run is as its claim left it, but for the length of its journal and what follows from that."""
+    run = append.run
+    is_moving = run.state == RunState.RUNNING and not (run.reason or run.detail or run.wake_at or run.heard)
+    return is_moving and all(record.kind not in _TURNS for record in append.records)
+
+
+def _changes(run: Run) -> tuple[Any, ...]:
+    return (
+        run.updated_at,
+        run.state,
+        run.reason,
+        run.detail,
+        run.epoch,
+        run.holder,
+        run.deliveries,
+        run.steps,
+        run.suspects,
+        run.length,
+        run.wake_at,
+        run.heard,
+        run.tokens,
+        run.dollars,
+        run.head,
+        run.digest,
+    )
