@@ -30,6 +30,48 @@ class StoreOpened(Struct, frozen=True):
     created: bool
 
 
+class WorkerStarted(Struct, frozen=True):
+    """A worker looks for runs of these agents."""
+
+    worker_id: str
+    agents: tuple[str, ...]
+    concurrency: int
+
+
+class WorkerDraining(Struct, frozen=True):
+    """A worker takes nothing more, and stops what moves at its next step."""
+
+    worker_id: str
+    runs: int
+
+
+class WorkerStopped(Struct, frozen=True):
+    """A worker has drained: it holds nothing any more."""
+
+    worker_id: str
+
+
+class StoreMissed(Struct, frozen=True):
+    """A worker could not reach its store; it looks again."""
+
+    worker_id: str
+    error: str
+
+
+class RunTaken(Event, frozen=True):
+    """A worker has claimed a run; so many seconds after the last sign of whoever had it, or of its being accepted."""
+
+    agent: str
+    delivery: int
+    after_seconds: float
+
+
+class RunRefused(Event, frozen=True):
+    """A worker could not take a run that seemed ready; it is left alone for a while."""
+
+    error: str
+
+
 class RunStarted(Event, frozen=True):
     """A new run was accepted: its first record is committed."""
 
@@ -178,7 +220,7 @@ class RunEnded(Event, frozen=True):
     steps: int
 
 
-Observable = Event | StoreOpened
+Observable = Event | StoreOpened | WorkerStarted | WorkerDraining | WorkerStopped | StoreMissed
 
 _subscribers: dict[Callable[[Observable], None], frozenset[type]] = {}
 """Who listens, and to which kinds of event; to all where none is named."""

@@ -24,7 +24,7 @@ from perdure.records import FINISHED, Ended, Kind, Note, Opened, Repaired, Run, 
 from perdure.replay import Journal
 from perdure.settings import current_settings
 from perdure.store.lease import Park, Presence, read_park
-from perdure.telemetry.text import age, counted, legible
+from perdure.telemetry.text import age, counted, legible, utc
 
 if TYPE_CHECKING:
     from perdure.records import Mail, Origin, Question, Record, Worker
@@ -424,7 +424,7 @@ def wait_words(store: Store, opened: Opened) -> str:
             return "waits for a child run that is not accepted yet"
         reason = f": {child.reason.replace('_', ' ')}" if child.reason else ""
         return f"waits for its child run {child.name} ({child.agent}), {child.state}{reason}"
-    return f"sleeps until {clock.instant(opened.due_at).strftime('%Y-%m-%d %H:%M:%S UTC')}"
+    return f"sleeps until {utc(opened.due_at)}"
 
 
 def _come_words(wait: OpenWait) -> str:

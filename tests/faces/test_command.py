@@ -25,6 +25,10 @@ MAKE_A_STORE = ("demo", "run", "start", "import", "doctor", "completion")
 NEED_NO_STORE = ("completion", "doctor", "import")
 """Commands that never come to a store, that look at one which cannot be opened, or that look at their file first."""
 
+LOOKING = (["--help"], ["ps"], ["ls"], ["inbox"], ["show"], ["logs", "-"], ["verify"], ["doctor"])
+LIGHT = {"perdure.engine", "perdure.engine.mailbox", "perdure.engine.whereabouts"}
+"""What of the engine only reads records."""
+
 TWINS = """
     @perdure.agent
     def twin(number: int = 0) -> str:
@@ -257,3 +261,22 @@ def test_a_file_in_the_folder_is_not_mistaken_for_a_module(place: Any) -> None:
     (place.folder / "signal.py").write_text("raise SystemExit('wrong module')")
     assert place.perdure("demo", "--fast").code == 0
     assert place.perdure("resume").code == 0
+
+
+@pytest.mark.parametrize("arguments", LOOKING, ids=" ".join)
+def test_command_that_only_looks_loads_no_engine(many: Any, arguments: list[str]) -> None:
+    program = (
+        "import sys; from perdure.cli import main; code = main(sys.argv[1:]);"
+        "print(code, *(name for name in sys.modules if name.startswith('perdure.engine')), file=sys.stderr)"
+    )
+    code, *loaded = many.python("-c", program, *arguments).err.splitlines()[-1].split()
+    assert (code, set(loaded) - LIGHT) == ("0", set())
+
+
+def test_every_public_name_is_there_once_one_is_asked_for(place: Any) -> None:
+    program = (
+        "import sys, perdure; loaded = 'perdure.engine.agent' in sys.modules; perdure.step;"
+        "print(loaded, {*perdure.__all__} - vars(perdure).keys(), {*perdure.__all__} - {*dir(perdure)})"
+    )
+    assert place.python("-c", program).out == "False set() set()\n"
+    assert "module 'perdure' has no attribute 'stepp'" in place.python("-c", "import perdure; perdure.stepp").err

@@ -150,7 +150,10 @@ def test_pages_hold_twenty_runs_and_lead_to_each_other(place: Any) -> None:
     shown = place.perdure("inbox", "--page", "2").out
     assert shown.endswith("next: perdure inbox --page 3\n")
     assert "page 2, 45 runs wait" in shown
-    assert place.perdure("inbox", "--page", "9").out.endswith("waits for a person on page 9.\n")
+    beyond = place.perdure("inbox", "--page", "9")
+    assert (beyond.code, beyond.err.splitlines()[0]) == (2, "perdure: There is no page 9: 45 runs make 3 pages.")
+    shown = place.perdure("inbox", "--limit", "15", "--page", "3").out
+    assert (shown.count("  1 Question"), "Question 30?" in shown) == (15, True)
     assert "next: perdure inbox" not in place.perdure("inbox", "--page", "3").out
     (first,) = (asked for asked in everything["questions"] if asked["text"] == "Question 0?")
     place.perdure("answer", first["run_id"], "done")

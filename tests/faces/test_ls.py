@@ -125,7 +125,7 @@ def test_damaged_row_is_named_and_hides_no_other(many: Any) -> None:
         assert "  next: perdure verify\n" in shown.out
         told = many.perdure(*arguments, "--json", "--limit", "30").json()
         assert len(told["runs"]) == 24
-        assert [set(each) for each in told["damaged"]] == [{"where", "what", "run_id", "trusted"}]
+        assert [set(each) for each in told["damaged"]] == [{"where", "what", "run_id", "trusted", "next"}]
 
 
 def test_a_run_that_shares_its_name_is_called_by_its_id_in_the_next_command(place: Any) -> None:

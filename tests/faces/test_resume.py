@@ -279,7 +279,7 @@ def test_interrupted_resume_says_how_to_go_on(place: Any) -> None:
     name = name_of(place)
     assert err.splitlines()[-3:] == [
         f"perdure: Run {name} was stopped (queued).",
-        "   safe: 1 completed step is saved.",
+        "   safe: its one completed step is saved.",
         f"     do: perdure resume {name} --app work.py",
     ]
 

@@ -383,7 +383,7 @@ def test_control_c_leaves_the_agent_resumable_and_says_so(place: Any, how: str) 
     name = runs_of(place)[0]["name"]
     assert err.splitlines()[-3:] == [
         f"perdure: Run {name} was stopped (queued).",
-        "   safe: 1 completed step is saved.",
+        "   safe: its one completed step is saved.",
         "     do: the same command resumes it",
     ]
     (place.folder / "quick").touch()

@@ -73,7 +73,7 @@ def test_json_tells_the_same_to_programs(place: Any) -> None:
     run = whole["run"]
     assert (run["agent"], run["state"], run["reason"], run["steps"]) == ("work.work", "waiting", "in_doubt", 3)
     (doubt,) = whole["in_doubt"]
-    assert (doubt["number"], doubt["name"], doubt["attempt"], doubt["shown"]) == (4, "mail", 1, "mail(to='ada')")
+    assert (doubt["number"], doubt["name"], doubt["attempt"], doubt["call"]) == (4, "mail", 1, "mail(to='ada')")
     kinds = [moment["record"] for moment in whole["timeline"]]
     assert kinds[:4] == ["started", "delivery", "attempt", "step"]
     assert kinds[-1] == "ended"

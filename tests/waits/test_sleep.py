@@ -442,14 +442,19 @@ class TestHandles:
         (waker,) = [thread for thread in threading.enumerate() if thread.name == "perdure-waker"]
         opened_store = session().store
         assert isinstance(opened_store, SqliteStore)
+        closer = threading.Thread(target=close_sessions)
         with opened_store._reading:  # noqa: SLF001 - what is read is held up, so that the look is certain to be under way
             deadline = time.monotonic() + PATIENCE_SECONDS
             while not is_within(waker, "list_due"):
                 assert time.monotonic() < deadline
-            close_sessions()
-            gc.collect()
+            closer.start()
+            while not is_within(closer, "close"):
+                assert time.monotonic() < deadline
+        closer.join(PATIENCE_SECONDS)
+        gc.collect()
         waker.join(PATIENCE_SECONDS)
         assert not waker.is_alive()
+        assert not closer.is_alive()
 
     def test_a_thousand_sleepers_have_no_thread_and_no_memory_and_all_wake(self) -> None:
         woke: dict[int, float] = {}

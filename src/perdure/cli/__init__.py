@@ -18,9 +18,9 @@ from click.shell_completion import CompletionItem
 
 from perdure.cli.contract import refused
 from perdure.cli.misuse import explained, unknown_command
-from perdure.cli.mode import is_coloured, mode
+from perdure.cli.mode import COMPLETING, is_coloured, mode
 from perdure.cli.options import store_option
-from perdure.cli.screen import fail, print_json, silence
+from perdure.cli.screen import INTERRUPTED_EXIT_CODE, NOBODY_READS_EXIT_CODE, fail, print_json, silence
 from perdure.errors import InternalError, PerdureError, Signal
 from perdure.version import VERSION
 
@@ -37,6 +37,7 @@ GROUPS: Final = {
         "demo": Verb("demo", "watch an agent be killed, and go on"),
         "run": Verb("run", "run a script or an agent; the same command resumes it"),
         "start": Verb("start", "accept a run, to be executed later"),
+        "worker": Verb("worker", "execute runs of some agents until told to stop"),
         "resume": Verb("resume", "go on with a run where it stopped, or with all of them"),
     },
     "Look": {
@@ -64,6 +65,8 @@ GROUPS: Final = {
         "undo": Verb("undo", "take the effects of a run back"),
     },
     "Keep": {
+        "workers": Verb("workers", "who executes runs"),
+        "drain": Verb("workers", "ask a worker to finish and end"),
         "doctor": Verb("doctor", "whether runs are safe here, and what to mend"),
         "verify": Verb("verify", "check every record, and say what is trusted"),
         "repair": Verb("repair", "let a damaged run go on from what is trusted"),
@@ -77,11 +80,7 @@ GROUPS: Final = {
 
 COMMANDS: Final = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 
-INTERRUPTED_EXIT_CODE: Final = 130
-BROKEN_PIPE_EXIT_CODE: Final = 141
 _NAME_COLUMNS: Final = max(map(len, COMMANDS))
-COMPLETING: Final = "_PERDURE_COMPLETE"
-"""The variable by which a shell asks for completions instead of running a command."""
 
 
 class Commands(click.Group):
@@ -142,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
         silence()
-        return BROKEN_PIPE_EXIT_CODE
+        return NOBODY_READS_EXIT_CODE
     except PerdureError as error:
         return _refuse(error)
     except Signal as signal:

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from perdure.cli.timeline import Moment, scope_of
-from perdure.engine.mapping.mapped import ADDRESS_BYTES, read_lot
 from perdure.engine.mailbox import Letter
+from perdure.engine.mapping.mapped import ADDRESS_BYTES, read_lot
 from perdure.records import (
     NULL,
     Attempt,

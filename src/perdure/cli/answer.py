@@ -16,14 +16,14 @@ from perdure.cli.options import (
     command,
     commands,
     json_option,
-    json_value,
     looking,
     run_argument,
     store_option,
 )
 from perdure.cli.question import question_of, tell_question
 from perdure.cli.runs import current_run
-from perdure.cli.screen import bold, dim, print_json, say
+from perdure.cli.screen import bold, print_json, say, say_next
+from perdure.cli.typed import json_value
 from perdure.engine import control
 from perdure.errors import UsageError
 from perdure.records import Run
@@ -128,7 +128,7 @@ def tell_answered(
         print_json(Answered(text, value, note, len(others), run_object(after, status)))
     elif others:
         say(f"  still open: {others[0].question_number} {legible(question_of(others[0]).text)}")
-        say(f"  {dim('next:')} {how_to_answer(run, others[0], waits)}")
+        say_next(how_to_answer(run, others[0], waits))
     else:
         tell_next(status)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import json
 import types
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
 
 import msgspec
 
+from perdure.cli.typed import SHOWN_CHARACTERS, strict_json
 from perdure.codec.hints import load
 from perdure.errors import UsageError
 from perdure.telemetry.text import legible
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from perdure.engine.agent import AgentSpec
 
-_SHOWN_CHARACTERS: Final = 60
 _STARS: Final[dict[object, str]] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
@@ -34,11 +33,11 @@ def bound_arguments(spec: AgentSpec, texts: Sequence[str]) -> inspect.BoundArgum
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name.isidentifier():
-            raise _refused(spec, f"{legible(text, _SHOWN_CHARACTERS)!r} is no argument: write name=value.")
+            raise _refused(spec, f"{legible(text, SHOWN_CHARACTERS)!r} is no argument: write name=value.")
         if name in given:
             raise _refused(spec, f"{name} is given twice.")
         if name not in named and not takes_any:
-            raise _refused(spec, f"{_called(spec)} has no argument {legible(name, _SHOWN_CHARACTERS)!r}.")
+            raise _refused(spec, f"{_called(spec)} has no argument {legible(name, SHOWN_CHARACTERS)!r}.")
         given[name] = _converted(spec, name, value, spec.signature.parameters.get(name, Any) if name in named else Any)
     return _bound(spec, given)
 
@@ -70,14 +69,14 @@ def _converted(spec: AgentSpec, name: str, text: str, annotation: object) -> obj
         with contextlib.suppress(ValueError, TypeError, ArithmeticError, RecursionError):
             return attempt()
     wanted = _shown_annotation(inspect.signature(spec.function).parameters[name].annotation)
-    raise _refused(spec, f"{name}={legible(text, _SHOWN_CHARACTERS)} does not fit {wanted}.")
+    raise _refused(spec, f"{name}={legible(text, SHOWN_CHARACTERS)} does not fit {wanted}.")
 
 
 def _attempts(text: str, annotation: Any) -> Iterator[Callable[[], Any]]:  # noqa: ANN401 - an annotation
     """Ways to read a text, the strictest first: as JSON, as it is, and as the form in which JSON writes other types."""
     values: list[Any] = [text]
     with contextlib.suppress(ValueError, RecursionError):
-        values.insert(0, json.loads(text, parse_constant=_refuse_constant))
+        values.insert(0, strict_json(text))
     is_union = get_origin(annotation) in (Union, types.UnionType)
     kinds = get_args(annotation) if is_union else (annotation,)
     paths = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, PurePath)]
@@ -103,7 +102,7 @@ def _shown_parameter(parameter: inspect.Parameter) -> str:
     shown = f"{stars}{parameter.name}" + (f": {annotation}" if annotation else "")
     if parameter.default is inspect.Parameter.empty:
         return shown
-    default = legible(repr(parameter.default), _SHOWN_CHARACTERS)
+    default = legible(repr(parameter.default), SHOWN_CHARACTERS)
     return f"{shown} = {default}" if annotation else f"{shown}={default}"
 
 
@@ -111,7 +110,3 @@ def _shown_annotation(annotation: object) -> str:
     if annotation is inspect.Parameter.empty:
         return ""
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")

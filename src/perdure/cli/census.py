@@ -6,34 +6,25 @@ hides no other run: then everything is read, the whole rows are told and the dam
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
+from perdure.cli.damage import Damage, damage_of
 from perdure.cli.runs import every_run
 from perdure.errors import CheckpointCorrupt
 from perdure.records import RunState, WaitReason
 from perdure.settings import current_settings
-from perdure.store.protocol import Which
+from perdure.store.protocol import EVERY, Which
 
 if TYPE_CHECKING:
     from perdure.records import Run
-    from perdure.store.protocol import Finding, Store
+    from perdure.store.protocol import Store
 
-_EVERY: Final = 2**31
 _BY_A_PERSON: Final = (WaitReason.IN_DOUBT, WaitReason.HUMAN, WaitReason.PARKED)
 _BY_ITSELF: Final = (WaitReason.SIGNAL, WaitReason.CHILD, WaitReason.TIME)
 _HELD_OR_NOT: Final = frozenset({RunState.QUEUED, RunState.RUNNING})
-
-
-class Damage(Struct, frozen=True):
-    """Something that is not whole."""
-
-    where: Annotated[str, Meta(description="which run or part of the store")]
-    what: Annotated[str, Meta(description="what is wrong with it")]
-    run_id: Annotated[str, Meta(description="the run's id, where one is known")]
-    trusted: Annotated[int, Meta(description="how many records before the damage are whole")]
 
 
 class Tally(Struct, frozen=True):
@@ -63,7 +54,7 @@ class Census:
         self._counts: dict[tuple[str, str], int] = {}
         self.damaged: list[Damage] = []
 
-    def find(self, which: Which, *, limit: int = _EVERY, skip: int = 0) -> list[Run]:
+    def find(self, which: Which, *, limit: int = EVERY, skip: int = 0) -> list[Run]:
         """The runs that are meant, newest first."""
         if _asks_for_life(which):
             return self._by_life(which)[skip : skip + limit]
@@ -139,13 +130,13 @@ class Census:
     def _count(self, which: Which) -> int:
         return self._store.count_runs(which) if self._whole is None else len(self._rows(which))
 
-    def _rows(self, which: Which, *, limit: int = _EVERY, skip: int = 0) -> list[Run]:
+    def _rows(self, which: Which, *, limit: int = EVERY, skip: int = 0) -> list[Run]:
         if self._whole is None:
             try:
                 return self._store.find_runs(which, limit=limit, skip=skip)
             except CheckpointCorrupt:
                 self._whole, findings = every_run(self._store)
-                self.damaged = [_damage(finding) for finding in findings]
+                self.damaged = [damage_of(finding) for finding in findings]
         from perdure.store.memory import is_meant  # only damage makes us narrow by ourselves
 
         runs = sorted(self._whole, key=lambda run: run.created_at, reverse=True)
@@ -154,7 +145,3 @@ class Census:
 
 def _asks_for_life(which: Which) -> bool:
     return len(_HELD_OR_NOT.intersection(which.states)) == 1
-
-
-def _damage(finding: Finding) -> Damage:
-    return Damage(finding.where, finding.what, finding.run_id, finding.trusted)

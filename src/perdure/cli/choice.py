@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from perdure import clock
-from perdure.cli.options import commands
+from perdure.cli.status import status_of
 from perdure.engine.whereabouts import is_undone, previous_id
 from perdure.errors import CheckpointCorrupt
 from perdure.records import FINISHED, Run, RunState, WaitReason
 from perdure.replay import Journal
-from perdure.status import Status, is_paused, resumable, status_of
-from perdure.store.protocol import Which
+from perdure.status import Status, is_paused, resumable
+from perdure.store.protocol import EVERY, Which
 from perdure.telemetry.text import age, legible
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from perdure.store.protocol import Store
-
-_EVERY: Final = 2**31
 
 
 class Choice(Struct, frozen=True):
@@ -49,8 +47,8 @@ class Bounds(Struct, frozen=True):
 
 def choose(store: Store, bounds: Bounds) -> list[Choice]:
     """Every unfinished run, oldest first: a run is wanted once, however many of its children can go on."""
-    runs = store.find_runs(Which(unfinished=True), limit=_EVERY)
-    due = {run.run_id for run in store.list_due(now=clock.wall_seconds(), limit=_EVERY)}
+    runs = store.find_runs(Which(unfinished=True), limit=EVERY)
+    due = {run.run_id for run in store.list_due(now=clock.wall_seconds(), limit=EVERY)}
     chosen: dict[str, Choice] = {}
     for run in sorted(runs, key=lambda each: each.created_at):
         choice = _judge(store, run, bounds, is_due=run.run_id in due)
@@ -64,8 +62,8 @@ def _judge(store: Store, run: Run, bounds: Bounds, *, is_due: bool) -> Choice:
     try:
         records = store.load_journal(run.run_id)
     except CheckpointCorrupt as error:
-        return Choice(run, status := status_of(store, run, commands()), error.message, goes_on=False, next=status.next)
-    status = status_of(store, run, commands(), records=records)
+        return Choice(run, status := status_of(store, run), error.message, goes_on=False, next=status.next)
+    status = status_of(store, run, records=records)
     root = resumable(store, run, Journal(records))
     refusal = _refusal(store, run, status, bounds, is_due=is_due)
     if root.run_id != run.run_id and refusal is None:
@@ -75,7 +73,7 @@ def _judge(store: Store, run: Run, bounds: Bounds, *, is_due: bool) -> Choice:
 
 def _with_parent(store: Store, run: Run, root: Run, bounds: Bounds) -> Choice:
     """A child that can go on does so with the run that waits for it."""
-    status = status_of(store, root, commands())
+    status = status_of(store, root)
     waits_for_child = root.state == RunState.WAITING and root.reason == WaitReason.CHILD and not is_paused(store, root)
     refusal = _refusal(store, root, status, bounds, is_due=waits_for_child)
     return _choice(root, status, refusal, f"its child {run.name} can go on", bounds)

@@ -12,15 +12,12 @@ import msgspec
 from click.shell_completion import CompletionItem, get_completion_class
 from msgspec import Meta, Struct
 
-from perdure.cli.mode import is_terminal
+from perdure.cli.mode import COMPLETING, is_terminal
 from perdure.cli.options import json_option, looking, store_option
 from perdure.cli.screen import dim, print_json, say, tell
 from perdure.errors import UsageError
 from perdure.records import RunState, WaitReason
 from perdure.store.protocol import Which
-
-VARIABLE: Final = "_PERDURE_COMPLETE"
-"""By which a shell asks for completions instead of running a command."""
 
 OFFERED: Final = 50
 """So many runs are offered, the newest first."""
@@ -96,4 +93,4 @@ def _script(shell: str) -> str:
             f"click knows no shell {shell!r}.", safe="nothing was changed.", hint="perdure completion bash"
         )
     root = click.get_current_context().find_root().command
-    return known(root, {}, "perdure", VARIABLE).source()
+    return known(root, {}, "perdure", COMPLETING).source()

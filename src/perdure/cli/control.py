@@ -20,11 +20,11 @@ from perdure.cli.options import (
     yes_option,
 )
 from perdure.cli.runs import current_run
-from perdure.cli.screen import bold, dim, joined, print_json, say, tell
-from perdure.cli.status import Status, status_of
+from perdure.cli.screen import bold, joined, print_json, say, say_next, tell
+from perdure.cli.status import status_of
 from perdure.engine import control
 from perdure.records import FINISHED, Run, RunState
-from perdure.status import is_paused
+from perdure.status import Status, is_paused
 from perdure.telemetry.text import counted, legible
 
 
@@ -58,10 +58,10 @@ def cancel(run: str, *, sure: bool, by: str, as_json: bool) -> None:
         print_json(Asked("cancel", is_ended, run_object(after, status)))
     elif is_ended:
         say(f"{bold(legible(found.name))}  cancelled; what its {counted(after.steps, 'completed step')} did stands")
-        say(f"  {dim('next:')} {command('show', found.name)} (it cannot be resumed; fresh=True starts over)")
+        say_next(f"{command('show', found.name)} (it cannot be resumed; fresh=True starts over)")
     else:
         say(joined(f"{bold(legible(found.name))}  asked to end at its next step", legible(status.cause)))
-        say(f"  {dim('next:')} {command('show', found.name)}")
+        say_next(command("show", found.name))
 
 
 @click.command()
@@ -85,7 +85,7 @@ def pause(run: str, *, by: str, as_json: bool) -> None:
     else:
         where = f"stops at its next step, {legible(status.cause)}" if is_running else "paused"
         say(f"{bold(legible(found.name))}  {where}; {counted(found.steps, 'completed step')} kept")
-    say(f"  {dim('next:')} {command('unpause', found.name)}")
+    say_next(command("unpause", found.name))
 
 
 @click.command()
@@ -127,7 +127,7 @@ def tell_next(status: Status) -> None:
     if status.state == RunState.RUNNING:
         say(f"  {legible(status.cause)}: it takes this up by itself")
     elif status.next:
-        say(f"  {dim('next:')} {status.next}")
+        say_next(status.next)
 
 
 def _is_paused(run: Run) -> bool:

@@ -20,7 +20,7 @@ from perdure.cli.screen import bad, bold, dim, good, print_json, spread
 from perdure.demo import SCENARIOS, STEPS, effect, fleet, stage
 from perdure.errors import InternalError, UsageError
 from perdure.settings import current_settings
-from perdure.store import open_store
+from perdure.store import file_of, open_store
 from perdure.telemetry.text import counted, legible
 
 _KILLED: Final = "(SIGKILL, that was us)"
@@ -205,15 +205,15 @@ def _say_next(*following: tuple[str, str]) -> None:
 
 
 def _shown_folder() -> str:
-    folder = Path(_path(current_settings().store)).parent
+    folder = Path(file_of(current_settings().store) or "").parent
     return str(folder) if folder.is_absolute() else f"./{folder}"
 
 
 def _file_store() -> str:
     """The store, where it is a file that outlives processes and has a folder."""
     settings = current_settings()
-    scheme, colon, _ = settings.store.partition(":")
-    if colon and len(scheme) > 1 and scheme != "sqlite":
+    if file_of(settings.store) is None:
+        scheme = settings.store.partition(":")[0]
         raise UsageError(
             f"The store is {scheme}:…, and the demo needs one in a file: it keeps what it did beside it.",
             safe="nothing was started.",
@@ -221,10 +221,6 @@ def _file_store() -> str:
         )
     open_store(settings.store, seconds=settings.open_seconds).close()
     return settings.store
-
-
-def _path(location: str) -> str:
-    return location.removeprefix("sqlite:").removeprefix("//")
 
 
 def _refuse_alive(process: Process) -> None:

@@ -23,6 +23,7 @@ from perdure.cli.options import command, json_option, looking, run_argument, sto
 from perdure.cli.runs import find_run
 from perdure.cli.screen import bad, bold, columns, dim, doubtful, good, print_json, say
 from perdure.cli.status import status_of
+from perdure.cli.typed import whole_number
 from perdure.engine.fork import arguments_of
 from perdure.engine.prefix import cut, steps_in
 from perdure.engine.whereabouts import of_one_moment
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from perdure.store.protocol import Store
 
 _SHOWN_CHARACTERS: Final = 200
-_MAX_DIGITS: Final = 18
 _MARKS: Final = {"added": good("+"), "removed": bad("-"), "changed": doubtful("~")}
 
 
@@ -57,7 +57,7 @@ def diff(run: str, first: str | None, second: str | None, *, as_json: bool) -> N
     """
     with looking() as store:
         found = find_run(store, run)
-        if first is not None and (second is not None or _is_step(first)):
+        if first is not None and (second is not None or whole_number(first) is not None):
             made = _between_steps(store, found, first, second)
         else:
             made = _between_runs(store, _other(store, found, first), found, is_swapped=first is not None)
@@ -67,10 +67,6 @@ def diff(run: str, first: str | None, second: str | None, *, as_json: bool) -> N
         _show_steps(made)
     else:
         _show_runs(made)
-
-
-def _is_step(text: str) -> bool:
-    return text.isdecimal() and text.isascii()
 
 
 def _other(store: Store, run: Run, wanted: str | None) -> Run:
@@ -102,9 +98,10 @@ def _between_steps(store: Store, run: Run, first: str, second: str | None) -> Di
 
 
 def _step(run: Run, text: str, known: int) -> int:
-    if _is_step(text) and int(text[:_MAX_DIGITS]) <= known:
-        return int(text)
-    what = "is no number of steps" if not _is_step(text) else f"is too much: run {run.name} has completed {known}"
+    number = whole_number(text)
+    if number is not None and number <= known:
+        return number
+    what = "is no number of steps" if number is None else f"is too much: run {run.name} has completed {known}"
     raise UsageError(
         f"{legible(text, 60)} {what}.",
         safe="nothing was changed.",

@@ -8,9 +8,11 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from perdure.cli.contract import RunObject
+from perdure.cli.wording import error_words
 from perdure.engine.prefix import completes, working_state
 from perdure.records import Done, Ended, Kind, Record, Run, Settled, read_body
 from perdure.replay import Entry, Journal
+from perdure.status import numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +37,7 @@ class ChangeObject(Struct, frozen=True):
     after: Annotated[Raw, Meta(description="the second one's value; null where it has none")] = NOTHING
 
 
-class StepObject(Struct, frozen=True):
+class CompletedStep(Struct, frozen=True):
     """A completed step between two checkpoints of one run."""
 
     number: Annotated[int, Meta(description="the number of the step")]
@@ -73,7 +75,7 @@ class Difference(Struct, frozen=True):
     results: Annotated[list[ResultObject], Meta(description="of two runs: equal calls that ended differently")] = []
     parting: Annotated[Parting | None, Meta(description="of two runs: the first step that differs; else null")] = None
     outcome: Annotated[list[ChangeObject], Meta(description="of two runs: how outcome, cost and time differ")] = []
-    steps: Annotated[list[StepObject], Meta(description="of two checkpoints: the steps between them")] = []
+    steps: Annotated[list[CompletedStep], Meta(description="of two checkpoints: the steps between them")] = []
 
 
 def changes(before: Mapping[str, Raw], after: Mapping[str, Raw]) -> list[ChangeObject]:
@@ -94,23 +96,23 @@ def state_changes(before: Sequence[Record], after: Sequence[Record]) -> list[Cha
     return changes(working_state(before), working_state(after))
 
 
-def steps_between(records: Sequence[Record], first: int, last: int) -> list[StepObject]:
+def steps_between(records: Sequence[Record], first: int, last: int) -> list[CompletedStep]:
     """The steps that completed between two positions in a journal."""
     journal = Journal(records)
-    numbers = {key: number for number, key in enumerate(journal.entries, 1)}
+    numbers = numbers_of(journal)
     found = []
     for record in records[first:last]:
         if completes(record):
             entry = journal.entries[record.key]
             result, error = _outcome(read_body(record))
-            found.append(StepObject(numbers[record.key], entry.shown_call(), entry.kind, result, error))
+            found.append(CompletedStep(numbers[record.key], entry.shown_call(), entry.kind, result, error))
     return found
 
 
 def compared(before: Sequence[Record], after: Sequence[Record]) -> tuple[int, list[ResultObject], Parting | None]:
     """How many steps are equal, which equal calls ended differently, and where the runs part."""
     one, other = Journal(before), Journal(after)
-    numbers = {key: number for number, key in enumerate(one.entries, 1)}
+    numbers = numbers_of(one)
     equal, results = 0, []
     for key, entry in one.entries.items():
         twin = other.entries.get(key)
@@ -181,7 +183,7 @@ def _outcome(body: Done | Settled) -> tuple[Raw, str]:
     """The result, by its digest where it is large; or the failure in words."""
     failure = getattr(body, "failure", None)
     if failure is not None:
-        return NOTHING, f"{failure.type.removeprefix('builtins.')}: {failure.message}"
+        return NOTHING, error_words(failure)
     if isinstance(body, Settled) and body.outcome != "happened":
         return NOTHING, f"settled as failed by {body.by}"
     return (Raw(msgspec.json.encode({"digest": body.blob})), "") if body.blob else (body.value, "")

@@ -15,9 +15,10 @@ from perdure.cli.status import resume_command
 from perdure.errors import InvalidSettings, PerdureError, StoreError
 from perdure.records import RunState, WaitReason
 from perdure.settings import Settings, current_settings
+from perdure.store import file_of
 from perdure.store.health import Level, Sign
 from perdure.store.protocol import Which
-from perdure.telemetry.text import age, counted, legible
+from perdure.telemetry.text import age, counted, legible, utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,17 +80,16 @@ def _examined() -> tuple[str, list[Sign]]:
     except InvalidSettings as error:
         return "", [Sign("settings", "problem", error.message, error.hint)]
     signs = [Sign("settings", "ok", f"durability {settings.durability}")]
-    scheme, colon, rest = settings.store.partition(":")
-    if colon and scheme == "memory":
+    file = file_of(settings.store)
+    if settings.store.startswith("memory:"):
         fix = "name a path with --store or PERDURE_STORE"
         return settings.store, [*signs, Sign("store", "warning", "memory: ends with the process that made it", fix)]
-    if colon and len(scheme) > 1 and scheme != "sqlite":
+    if file is None:
         location, more = _server_signs(settings)
         return location, [*signs, *more]
     from perdure.store.sqlite.health import Examined  # loads the engine only when it is used
 
-    path = Path(rest.removeprefix("//") if colon and scheme == "sqlite" else settings.store).expanduser().absolute()
-    examined = Examined(path, busy_seconds=settings.open_seconds)
+    examined = Examined(Path(file).expanduser().absolute(), busy_seconds=settings.open_seconds)
     signs += map(_pasteable, examined.signs)
     newest = _newest_at() if examined.is_readable else 0.0
     signs += _clock_signs(examined.workers, newest)
@@ -135,7 +135,7 @@ def _clock_signs(workers: list[Worker], newest_at: float) -> Iterator[Sign]:
     """Leases do not depend on the wall clock; sleeps, deadlines and what people read do."""
     now = clock.wall_seconds()
     mend = "set the clock: timedatectl set-ntp true"
-    shown = clock.instant(now).strftime("%Y-%m-%d %H:%M:%S UTC")
+    shown = utc(now)
     here = [worker for worker in workers if worker.boot_id and worker.boot_id == clock.boot_id()]
     moved = max((abs(now - clock.boot_seconds() - (worker.beat_at - worker.beat_boot)) for worker in here), default=0.0)
     if now < _PLAUSIBLE_SINCE:
@@ -192,7 +192,7 @@ def _stopped_signs(store: Store) -> Iterator[Sign]:
 def _loss_signs(store: Store) -> Iterator[Sign]:
     losses = store.losses()
     if losses:
-        when = clock.instant(losses[-1].at).strftime("%Y-%m-%d %H:%M UTC")
+        when = utc(losses[-1].at)
         gone = sum(loss.expected - loss.found for loss in losses)
         what = f"{counted(gone, 'acknowledged commit')} lost in all, last noticed on {when}"
         yield Sign("losses", "warning", what, command("verify"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from perdure.cli.mode import is_plain
-from perdure.cli.screen import columns, dim, good, joined, say
+from perdure.cli.screen import dim, good, joined, room, say
 from perdure.cli.table import command_lines
 from perdure.records import Ended, Kind, RunState, read_body
 from perdure.telemetry.text import legible
@@ -32,7 +31,7 @@ def tell_end(store: Store, run: Run, status: Status, last: Record) -> None:
     if status.hint:
         say(f"  {dim('do:')} {legible(status.hint)}")
     if status.next:
-        for line in command_lines(status.next, width=0 if is_plain() else columns(), margin=""):
+        for line in command_lines(status.next, width=room(), margin=""):
             say(line)
 
 

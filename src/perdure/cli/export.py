@@ -15,7 +15,7 @@ import click
 from msgspec import Meta, Struct
 
 from perdure import clock
-from perdure.cli.options import command, json_option, looking, store_option
+from perdure.cli.options import command, json_option, looking, runs_argument, store_option
 from perdure.cli.runs import every_run, find_run
 from perdure.cli.screen import bold, dim, doubtful, print_json, say, tell
 from perdure.errors import CheckpointCorrupt, StoreUnavailable, UsageError
@@ -51,7 +51,7 @@ class Exported(Struct, frozen=True):
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1)
+@runs_argument
 @click.option("--all", "everything", is_flag=True, help="Every run.")
 @click.option("--output", "-o", metavar="FILE", default="", help="Where to: a file, a folder for several runs, or -.")
 @click.option("--force", is_flag=True, help="Write over files that are there.")

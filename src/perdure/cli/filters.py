@@ -9,6 +9,7 @@ import click
 from msgspec import Struct
 
 from perdure import clock
+from perdure.cli.typed import tags_of
 from perdure.errors import UsageError
 from perdure.policy import seconds_of
 from perdure.records import RunState, WaitReason
@@ -40,7 +41,7 @@ class Filters(Struct, frozen=True):
             agent=self.agent,
             since_at=_instant(self.since, of="--since"),
             until_at=_instant(self.until, of="--until"),
-            tags=dict(map(_tag, self.tag)),
+            tags=tags_of(self.tag, safe="nothing was changed."),
         )
 
     @property
@@ -72,15 +73,6 @@ def filter_options(command: F) -> F:
 
 def _words_of(words: type[RunState | WaitReason]) -> click.Choice[str]:
     return click.Choice([word.value for word in words])
-
-
-def _tag(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise UsageError(
-            f"--tag {legible(text, 60)!r} is no tag.", safe="nothing was changed.", hint="--tag team=billing"
-        )
-    return name, value
 
 
 def _instant(text: str, *, of: str) -> float:

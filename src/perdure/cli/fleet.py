@@ -15,9 +15,10 @@ from msgspec import Meta, Struct
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.mode import mode
 from perdure.cli.options import command, looking
-from perdure.cli.outcome import INTERRUPTED_EXIT_CODE, Interrupted, Moved, Saved, own_output, saved_of
-from perdure.cli.screen import bad, bold, dim, doubtful, good, print_json, say, tell
+from perdure.cli.outcome import Interrupted, Moved, Saved, own_output, saved_of
+from perdure.cli.screen import INTERRUPTED_EXIT_CODE, bad, bold, dim, doubtful, good, print_json, say, tell
 from perdure.cli.status import status_of
+from perdure.cli.typed import app_words
 from perdure.engine import agent as engine
 from perdure.engine.execute import goes_on_by_itself
 from perdure.engine.session import session
@@ -241,8 +242,7 @@ def _show_summary(ended: list[Outcome], left: list[Choice], saved: Saved) -> Non
         tell(f"  {saved.words}")
     lacking = sorted({likely_app(choice.run.agent) for choice in left if choice.lacks_code} - {""})
     if lacking:
-        named = [word for app in lacking for word in ("--app", app)]
-        tell(f"  {dim('next:')} {command('resume', '--all', *named)}")
+        tell(f"  {dim('next:')} {command('resume', '--all', *app_words(lacking))}")
 
 
 def _ended(outcome: Outcome) -> Ended:

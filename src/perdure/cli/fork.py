@@ -13,7 +13,7 @@ from perdure.cli.contract import RunObject, run_object
 from perdure.cli.mode import may_ask
 from perdure.cli.options import confirm, json_option, looking, run_argument, store_option, writing, yes_option
 from perdure.cli.runs import find_run
-from perdure.cli.screen import bold, dim, doubtful, print_json, say
+from perdure.cli.screen import bold, dim, doubtful, print_json, say, say_next
 from perdure.cli.status import status_of
 from perdure.engine import fork as engine
 from perdure.engine.whereabouts import undoing_of
@@ -21,7 +21,7 @@ from perdure.errors import UsageError
 from perdure.records import FINISHED
 from perdure.replay import Journal
 from perdure.settings import current_settings
-from perdure.telemetry.text import counted, legible
+from perdure.telemetry.text import counted, legible, listed
 
 if TYPE_CHECKING:
     from perdure.engine.fork import Fork
@@ -144,8 +144,7 @@ def _question(fork: Fork, *, is_undone: bool) -> str:
     if may_ask():  # what it means stands above
         return f"Fork {fork.original.name} at step {fork.origin.at}?"
     calls = [legible(again.shown) for again in fork.repeated]
-    more = f" and {len(calls) - _NAMED} more" if len(calls) > _NAMED else ""
-    what = f", which will do again: {', '.join(calls[:_NAMED])}{more}" if calls else ""
+    what = f", which will do again: {listed(calls, most=_NAMED)}" if calls else ""
     if is_undone:
         what = f", whose effects were taken back since{what.replace(', which', '; the fork', 1) if what else ''}"
     return f"Fork {fork.original.name} at step {fork.origin.at}{what}?"
@@ -181,7 +180,7 @@ def _show(store: Store, fork: Fork, made: Run, values: dict[str, Raw]) -> None:
         say(f"  {doubtful('note')} steps recorded with other arguments will park it; --at 0 repeats them instead")
     if fork.original.state not in FINISHED:
         say(f"  {dim(f'{original} is unfinished: it can go on as well')}")
-    say(f"{dim('next:')} {status_of(store, made).next}")
+    say_next(status_of(store, made).next, margin="")
 
 
 def _object(store: Store, fork: Fork, made: Run) -> Forked:

@@ -15,8 +15,9 @@ from perdure.cli.screen import bold, dim, doubtful, good, print_json, say, tell
 from perdure.engine.ledger import WORK
 from perdure.policy import seconds_of
 from perdure.settings import current_settings
+from perdure.store import file_of
 from perdure.store.protocol import Compacted, Old, Prunable, Pruned
-from perdure.telemetry.text import age, counted, legible, octets
+from perdure.telemetry.text import age, counted, legible, listed, octets
 
 if TYPE_CHECKING:
     from perdure.records import Run
@@ -130,17 +131,16 @@ def _show_removed(removed: Pruned, compacted: Compacted, folders: list[Path]) ->
         why = f"; not given back: {legible(compacted.why)}" if compacted.why else ""
         say(f"  {octets(compacted.free)} free in the file, for new runs{why}")
     if folders:
-        named = ", ".join(legible(folder.name) for folder in folders[:_NAMED])
-        more = f" and {len(folders) - _NAMED:,} more" if len(folders) > _NAMED else ""
-        say(f"  {doubtful('stays:')} what they made in {legible(str(folders[0].parent))}: {named}{more}")
+        named = listed([legible(folder.name) for folder in folders], most=_NAMED)
+        say(f"  {doubtful('stays:')} what they made in {legible(str(folders[0].parent))}: {named}")
 
 
 def _folders(runs: tuple[Run, ...]) -> list[Path]:
     """The working directories of these runs; no run is asked before somebody's results are thrown away."""
-    location = current_settings().store
-    if "://" in location:
+    file = file_of(current_settings().store)
+    if file is None:
         return []
-    work = Path(location.removeprefix("sqlite:")).expanduser().parent / WORK
+    work = Path(file).expanduser().parent / WORK
     return [work / run.name for run in runs if "/" not in run.name and (work / run.name).is_dir()]
 
 

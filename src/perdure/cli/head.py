@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perdure import clock
 from perdure.cli.ls import facts_words
 from perdure.cli.rows import COLOURS
 from perdure.cli.screen import bold, columns, dim, say, spread
 from perdure.records import FINISHED, read_body
 from perdure.status import origin_words
 from perdure.telemetry.saving import money
-from perdure.telemetry.text import counted, duration, legible
+from perdure.telemetry.text import counted, duration, legible, utc
 
 if TYPE_CHECKING:
     from perdure.records import Record, Run
@@ -22,7 +21,7 @@ def tell_head(run: Run, status: Status, first: Record, parent: Run | None) -> No
     """The lines above a timeline."""
     state = COLOURS.get(status.state, str)(status.words)
     say(spread(f"{bold(legible(run.name))}  {legible(run.agent)}", f"{state}, {counted(run.steps, 'step')}"))
-    began = clock.instant(run.created_at).strftime("%Y-%m-%d %H:%M:%S UTC")
+    began = utc(run.created_at)
     say(dim(f"  id {legible(run.run_id)}   started {began}"))
     if parent is not None:
         say(dim(f"  child of {legible(parent.name)} ({legible(parent.agent)})"))

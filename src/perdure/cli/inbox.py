@@ -12,14 +12,17 @@ from msgspec import Meta, Raw, Struct
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.mode import is_plain
 from perdure.cli.options import command, commands, json_option, looking, store_option
+from perdure.cli.paging import PAGE, Page, page_of, page_options, refuse_beyond
 from perdure.cli.question import SHORT_LINES, question_of, tell_question
+from perdure.cli.rows import first_cause
 from perdure.cli.runs import every_run
-from perdure.cli.screen import bold, dim, doubtful, print_json, say, spread
+from perdure.cli.screen import bold, dim, doubtful, print_json, say, say_next, spread
+from perdure.cli.status import status_of
 from perdure.errors import CheckpointCorrupt, PerdureError
 from perdure.forms import approving
 from perdure.records import Record, Run, RunState, WaitReason
 from perdure.replay import Journal
-from perdure.status import Commands, OpenWait, Status, open_effects, open_waits, status_of
+from perdure.status import Commands, OpenWait, Status, open_effects, open_waits
 from perdure.store.protocol import Which
 from perdure.telemetry.text import counted, legible
 
@@ -27,9 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from perdure.store.protocol import Store
-
-PAGE: Final = 20
-"""Runs on one page."""
 
 _WAITING: Final = Which(states=(RunState.WAITING,), reasons=(WaitReason.HUMAN, WaitReason.IN_DOUBT, WaitReason.PARKED))
 _HELD: Final = Which(states=(RunState.QUEUED, RunState.RUNNING))
@@ -63,7 +63,7 @@ class Inbox(Struct, frozen=True):
     """Everything that waits for a person, oldest run first."""
 
     store: Annotated[str, Meta(description="where the runs are kept")]
-    page: Annotated[int, Meta(description="which page this is, from 1; 0 for all of it")]
+    page: Annotated[int, Meta(description="the number of this page")]
     next_page: Annotated[int, Meta(description="the page that follows; 0 where none does")]
     questions: Annotated[list[QuestionObject], Meta(description="the questions on this page")]
     others: Annotated[list[RunObject], Meta(description="runs with an effect in doubt, and parked ones, on this page")]
@@ -81,37 +81,40 @@ class Item(Struct, frozen=True):
 
 
 @click.command()
-@click.option("--page", type=click.IntRange(min=1), default=1, metavar="N", help=f"Which {PAGE} runs; 1 is the oldest.")
-@click.option("--all", "everything", is_flag=True, help="Without pages.")
+@click.option("--all", "everything", is_flag=True, help="Every run on one page.")
+@page_options
 @json_option(Inbox)
 @store_option
-def inbox(*, page: int, everything: bool, as_json: bool) -> None:
+def inbox(*, everything: bool, page: int, limit: int, as_json: bool) -> None:
     """List everything that waits for a person, oldest first: questions, effects in doubt, parked runs."""
+    asked = page_of(page, limit=limit, everything=everything)
     with looking() as store:
-        items, has_more = _page(store, 0 if everything else page)
+        items, has_more = _page(store, asked)
         how = commands().among(store)
         if as_json:
             questions = [_question_object(item, wait, how) for item in items for wait in item.questions]
             others = [run_object(item.run, item.status) for item in items if item.is_stopped]
-            number = 0 if everything else page
-            print_json(Inbox(store.location, number, page + 1 if has_more else 0, questions, others))
+            following = asked.number + 1 if has_more else 0
+            print_json(Inbox(store.location, asked.number, following, questions, others))
             return
         if not items:
-            beyond = f" on page {page}" if page > 1 else ""
-            say(f"Nothing in {store.location} waits for a person{beyond}.")
+            say(f"Nothing in {store.location} waits for a person.")
         for item in items:
             _tell(item, how)
         if has_more:
-            where = f"page {page}, {store.count_runs(_WAITING):,} runs wait"
-            say(spread(dim(where), f"{dim('next:')} {command('inbox', '--page', str(page + 1))}"))
+            where = f"page {asked.number}, {store.count_runs(_WAITING):,} runs wait"
+            further = command("inbox", *asked.words(asked.number + 1))
+            say(spread(dim(where), f"{dim('next:')} {further}"))
 
 
-def _page(store: Store, page: int) -> tuple[list[Item], bool]:
-    """The runs on this page (0: all there are), and whether more follow."""
-    if not page:
-        return list(_items(store)), False
-    found = list(islice(_items(store), (page - 1) * PAGE, page * PAGE + 1))
-    return found[:PAGE], len(found) > PAGE
+def _page(store: Store, page: Page) -> tuple[list[Item], bool]:
+    """The runs on this page, and whether more follow."""
+    items = _items(store)
+    before = sum(1 for _ in islice(items, page.skip))
+    found = list(islice(items, page.size + 1))
+    if not found:
+        refuse_beyond(page, total=before, first=command("inbox", *page.words(1)))
+    return found[: page.size], len(found) > page.size
 
 
 def _items(store: Store) -> Iterator[Item]:
@@ -143,7 +146,7 @@ def _item(store: Store, run: Run) -> Item | None:
     is_stopped = run.reason in (WaitReason.IN_DOUBT, WaitReason.PARKED) and not is_settled
     if not questions and not is_stopped:
         return None
-    return Item(run, status_of(store, run, commands(), records=records), waits, questions, is_stopped)
+    return Item(run, status_of(store, run, records=records), waits, questions, is_stopped)
 
 
 def _open(store: Store, run: Run) -> tuple[list[Record] | None, list[OpenWait], bool]:
@@ -165,11 +168,11 @@ def _tell(item: Item, how: Commands) -> None:
     say(spread(whose, doubtful(status.words) if item.is_stopped else dim(asked)))
     for wait in item.questions:
         tell_question(wait, lines=0 if is_plain() else SHORT_LINES)
-        say(f"    {dim('next:')} {how.answer(run, wait, item.waits)}")
+        say_next(how.answer(run, wait, item.waits), margin="    ")
     if item.is_stopped:
         if status.cause:
-            say(f"    {legible(status.cause.splitlines()[0].removeprefix(f'Run {run.name}: '))}")
-        say(f"    {dim('next:')} {status.next}")
+            say(f"    {legible(first_cause(run, status))}")
+        say_next(status.next, margin="    ")
 
 
 def _question_object(item: Item, wait: OpenWait, how: Commands) -> QuestionObject:

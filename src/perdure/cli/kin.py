@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Final
 from perdure.cli.options import commands
 from perdure.cli.rows import cost_words
 from perdure.cli.screen import dim
+from perdure.cli.status import status_of
 from perdure.cli.telling import leaf_lines
 from perdure.cli.timeline import Teller
 from perdure.cli.tree import Leaf, tree
 from perdure.errors import PerdureError
 from perdure.records import FINISHED
-from perdure.status import newest, status_of
+from perdure.status import newest
 from perdure.telemetry.text import counted, duration, legible
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Kin:
     def _words(self, run_id: str, run: Run | None) -> str:
         if run is None:
             return f"{run_id}, not accepted yet"
-        return f"{run.name}, {status_of(self._store, run, commands()).words}"
+        return f"{run.name}, {status_of(self._store, run).words}"
 
 
 def _facts(run: Run) -> str:

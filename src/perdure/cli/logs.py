@@ -10,13 +10,13 @@ import msgspec
 from perdure import clock
 from perdure.cli.kin import Kin
 from perdure.cli.mode import mode
-from perdure.cli.options import commands, json_option, looking, run_argument, store_option
+from perdure.cli.options import json_option, looking, run_argument, store_option
 from perdure.cli.rows import cost_words
 from perdure.cli.runs import find_run
 from perdure.cli.screen import bad, bold, dim, say, tell
+from perdure.cli.status import status_of
 from perdure.cli.timeline import Moment, Teller, referred_runs
 from perdure.records import FINISHED, Kind, RunState
-from perdure.status import status_of
 from perdure.telemetry.text import duration, legible
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Log:
 
     def _say_if_nobody_goes_on(self) -> None:
         """Where a run stands still, say why, once, beside the log."""
-        status = status_of(self._store, self._run, commands())
+        status = status_of(self._store, self._run)
         words = "" if status.state == RunState.RUNNING else f"{status.words}: {status.cause.splitlines()[0]}"
         if words and words != self._said:
             tell(dim(f"— {legible(words)}" + (f"; next: {status.next}" if status.next else "")))

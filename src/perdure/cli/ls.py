@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import click
 from msgspec import Meta, Struct
 
-from perdure.cli.census import Census, Damage
+from perdure.cli.census import Census
 from perdure.cli.contract import RunObject, run_object
+from perdure.cli.damage import Damage, damage_lines
 from perdure.cli.filters import Filters, filter_options
-from perdure.cli.mode import is_plain
 from perdure.cli.options import command, json_option, looking, store_option
-from perdure.cli.paging import Page, page_of, page_options, refuse_beyond
-from perdure.cli.rows import COLOURS, cost_words, progress_words, short_age, short_agent
-from perdure.cli.screen import bad, bold, columns, dim, print_json, say
+from perdure.cli.paging import page_of, page_options, refuse_beyond
+from perdure.cli.rows import COLOURS, cost_words, first_cause, progress_words, short_age, short_agent
+from perdure.cli.screen import bold, dim, print_json, room, say
 from perdure.cli.status import status_of
 from perdure.cli.table import Column, Row, command_lines, laid_out
 from perdure.status import tags_of
@@ -67,7 +67,7 @@ def ls(*, everything: bool, page: int, limit: int, as_json: bool, **typed: Any) 
         census = Census(store)
         found = census.find(filters.which, limit=asked.size, skip=asked.skip)
         total = census.count(filters.which)
-        refuse_beyond(asked, total=total, first=command("ls", *filters.words))
+        refuse_beyond(asked, total=total, first=command("ls", *filters.words, *asked.words(1)))
         listed = [(run, status_of(store, run)) for run in found]
         is_empty = not total and not census.count(Which())
     if as_json:
@@ -80,7 +80,7 @@ def ls(*, everything: bool, page: int, limit: int, as_json: bool, **typed: Any) 
     for line in _lines(listed, census.damaged):
         say(line)
     if left := asked.left(total):
-        following = command("ls", *filters.words, *_size(asked), "--page", str(asked.number + 1))
+        following = command("ls", *filters.words, *asked.words(asked.number + 1))
         say(dim(f"… and {left:,} older: {following}"))
 
 
@@ -95,14 +95,12 @@ def _lines(listed: list[tuple[Run, Status]], damaged: list[Damage]) -> Iterator[
     has_cost = any(run.dollars or run.tokens for run, _ in listed)
     shown = _COLUMNS if has_cost else _COLUMNS[:_COST]
     rows = [_row(run, status, len(shown)) for run, status in listed]
-    heading, *lines = laid_out(shown, rows, width=0 if is_plain() else columns())
+    heading, *lines = laid_out(shown, rows, width=room())
     yield heading
     for line, (run, status) in zip(lines, listed, strict=True):
         yield line
         yield from _below(run, status)
-    for damage in damaged:
-        yield f"{bad('damaged')}  {legible(damage.where)}: {legible(damage.what)}"
-        yield f"  {dim('next:')} {command('verify')}"
+    yield from damage_lines(damaged)
 
 
 def _row(run: Run, status: Status, count: int) -> Row:
@@ -122,10 +120,9 @@ def _below(run: Run, status: Status) -> Iterator[str]:
     if facts := facts_words(run, status):
         yield f"  {facts}"
     if status.cause:
-        cause = status.cause.splitlines()[0].removeprefix(f"Run {run.name}: ")
-        yield f"  {dim(legible(cause, _LINE_CHARACTERS))}"
+        yield f"  {dim(legible(first_cause(run, status), _LINE_CHARACTERS))}"
     if status.next:
-        yield from command_lines(status.next, width=0 if is_plain() else columns())
+        yield from command_lines(status.next, width=room())
 
 
 def facts_words(run: Run, status: Status) -> str:
@@ -133,7 +130,3 @@ def facts_words(run: Run, status: Status) -> str:
     progress = f"progress {progress_words(status.progress)}" if status.progress else ""
     tags = " ".join(f"{name}={value}" for name, value in tags_of(run).items())
     return legible("   ".join(filter(None, (progress, tags))), _LINE_CHARACTERS)
-
-
-def _size(page: Page) -> list[str]:
-    return [] if page.size == Page().size else ["--limit", str(page.size)]

@@ -48,9 +48,19 @@ def unknown_command(word: str, known: Iterable[str], arguments: list[str] | None
     return _wrong(f"There is no command {legible(word, _WORD_CHARACTERS)!r}.", near, "perdure --help lists them")
 
 
+def did_you_mean(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.5) -> str:
+    """A question about what was meant, to open a hint with; empty where nothing is like it."""
+    near = difflib.get_close_matches(word, list(known), n=most, cutoff=cutoff)
+    return _asked(dict.fromkeys(near))
+
+
+def _asked(near: Iterable[str]) -> str:
+    meant = " or ".join(map(legible, near))
+    return f"did you mean {meant}? " if meant else ""
+
+
 def _wrong(message: str, near: Iterable[str], hint: str) -> UsageError:
-    meant = " or ".join(near)
-    return UsageError(message, safe=_SAFE, hint=f"did you mean {meant}? {hint}" if meant else hint)
+    return UsageError(message, safe=_SAFE, hint=f"{_asked(near)}{hint}")
 
 
 def _heed_json(arguments: list[str] | None) -> None:

@@ -16,6 +16,9 @@ CODING_AGENTS: Final = (
 )
 """Variables by which coding agents say that they are the ones who type."""
 
+COMPLETING: Final = "_PERDURE_COMPLETE"
+"""The variable by which a shell asks for completions instead of running a command."""
+
 _FALSE: Final = frozenset({"", "0", "false", "no"})
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from perdure import demo, events
+from perdure import codec, demo, events
 from perdure.cli.mode import mode
 from perdure.cli.options import looking, named_store
-from perdure.cli.outcome import Interrupted, Moved, Saved, failed, moved_object, own_output, sealed_result, show_result
+from perdure.cli.outcome import Interrupted, Moved, Saved, failed, moved_object, own_output, show_result
 from perdure.cli.progress import Progress, kind_only
 from perdure.cli.screen import good, print_json, tell
 from perdure.cli.status import status_of
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, saved_steps
 from perdure.records import Kind, RunState
 from perdure.status import is_demo
 from perdure.telemetry.text import counted, legible
@@ -50,7 +50,7 @@ def move(
     finally:
         unsubscribe()
         progress.close()
-    _show(progress, sealed_result(value), saved or _saved(progress), shape)
+    _show(progress, codec.seal(value), saved or _saved(progress), shape)
 
 
 def describing(agent: str) -> Callable[[str, str], tuple[str, str]]:
@@ -64,8 +64,8 @@ def interrupted(run: Run | None, *, again: str) -> Interrupted:
         return Interrupted("Interrupted.", safe="what was recorded is kept.", hint=again)
     with looking() as store:
         status = status_of(store, run)
-    safe = f"{counted(run.steps, 'completed step')} {'is' if run.steps == 1 else 'are'} saved."
-    return Interrupted(f"Run {run.name} was stopped ({legible(status.words)}).", safe=safe, hint=again)
+    stopped = f"Run {run.name} was stopped ({legible(status.words)})."
+    return Interrupted(stopped, safe=f"{saved_steps(run.steps)}.", hint=again)
 
 
 def _show(progress: Progress, sealed: bytes, saved: Saved, shape: type[Moved]) -> None:

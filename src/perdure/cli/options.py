@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-import msgspec
 from msgspec import Struct
 
 from perdure.cli.mode import may_ask, mode
@@ -49,6 +47,11 @@ def store_option(command: F) -> F:
 def run_argument(*, required: bool) -> Callable[[F], F]:
     """RUN: a name, an id, the beginning of one of them, or - for the newest."""
     return click.argument("run", metavar="RUN", required=required, shell_complete=_complete_run)
+
+
+def runs_argument(command: F) -> F:
+    """RUN...: several of them, or none."""
+    return click.argument("runs", metavar="RUN...", nargs=-1, shell_complete=_complete_run)(command)
 
 
 def json_option(shape: type[Struct]) -> Callable[[F], F]:
@@ -108,21 +111,6 @@ def by_option(command: F) -> F:
     return click.option("--by", metavar="NAME", default="", callback=_checked_name, help="Who says so: you.")(command)
 
 
-def json_value(text: str, *, of: str) -> Any:  # noqa: ANN401 - any JSON
-    """The value of a JSON text that was given as `of`."""
-    try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-        msgspec.json.encode(value)
-    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        quoted = shlex.quote(json.dumps(text, ensure_ascii=False))
-        raise UsageError(
-            f"{of} {legible(text, 60)} is not JSON: {error}.",
-            safe="nothing was recorded.",
-            hint=f"for a text, quote it for JSON and for the shell: {of} {legible(quoted, 80)}",
-        ) from error
-    return value
-
-
 @contextlib.contextmanager
 def looking() -> Iterator[Store]:
     """The store, opened without changing anything."""
@@ -177,16 +165,14 @@ def _checked_name(context: click.Context, parameter: click.Parameter, value: str
     return value
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
-
-
 def _choose_store(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     del parameter
     if value is None:
         return
     if not value:
-        raise UsageError("--store names no path.", hint="perdure show --store ./.perdure/perdure.db")
+        raise UsageError(
+            "--store names no path.", safe="nothing was changed.", hint="perdure show --store ./.perdure/perdure.db"
+        )
     context.find_root().meta[_NAMED_STORE] = value
     configure(store=os.path.expanduser(value))  # noqa: PTH111 - a location may also be sqlite:PATH
 

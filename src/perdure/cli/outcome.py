@@ -13,16 +13,15 @@ import click
 from msgspec import Meta, Raw, Struct
 
 import perdure
-from perdure import codec
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.mode import mode
 from perdure.cli.options import looking
-from perdure.cli.screen import say
+from perdure.cli.screen import INTERRUPTED_EXIT_CODE, say
 from perdure.cli.status import status_of
-from perdure.errors import PerdureError, StepFailed
+from perdure.errors import PerdureError, StepFailed, saved_steps
 from perdure.records import Cost, added
 from perdure.telemetry.saving import not_repeated
-from perdure.telemetry.text import counted, legible
+from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from perdure.records import Run
     from perdure.replay import Journal
 
-INTERRUPTED_EXIT_CODE: Final = 130
 _OWN_FOLDER: Final = Path(perdure.__file__).parent
 _STANDARD_OUTPUT: Final = 1
 _STANDARD_ERROR: Final = 2
@@ -100,11 +98,6 @@ def moved_object(run: Run, sealed: bytes, saved: Saved, *, shape: type[Moved] = 
         return shape(run_object(now, status_of(store, now)), Raw(sealed), saved)
 
 
-def sealed_result(value: object) -> bytes:
-    """What an agent returned, as its record holds it."""
-    return codec.seal(value)
-
-
 @contextlib.contextmanager
 def own_output() -> Iterator[None]:
     """With --json, what the agent prints meanwhile goes to standard error: standard output is for one object."""
@@ -125,7 +118,7 @@ def own_output() -> Iterator[None]:
 
 def failed(run: Run, error: Exception, *, steps: int, again: str) -> PerdureError:
     """What the agent itself raised, as its own traceback, and then where that leaves the run."""
-    safe = f"its {counted(steps, 'completed step')} {'is' if steps == 1 else 'are'} saved."
+    safe = f"{saved_steps(steps)}."
     hint = f"mend the cause, then: {again}"
     if isinstance(error, PerdureError):
         error.safe, error.hint = error.safe or safe, error.hint or hint

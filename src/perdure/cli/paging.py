@@ -8,6 +8,7 @@ import click
 from msgspec import Struct
 
 from perdure.errors import UsageError
+from perdure.store.protocol import EVERY
 from perdure.telemetry.text import counted
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 PAGE: Final = 20
 """So many runs are shown at once."""
-
-_EVERY: Final = 2**31
 
 
 class Page(Struct, frozen=True):
@@ -39,16 +38,21 @@ class Page(Struct, frozen=True):
         """How many come after it."""
         return max(0, total - self.skip - self.size)
 
+    def words(self, number: int) -> list[str]:
+        """The options that show that page of the same list."""
+        size = ["--limit", str(self.size)] if self.size != PAGE else []
+        return [*size, "--page", str(number)] if number > 1 else size
+
 
 def page_of(number: int, *, limit: int, everything: bool) -> Page:
     """The page that was asked for."""
-    return Page(1, _EVERY) if everything else Page(number, limit)
+    return Page(1, EVERY) if everything else Page(number, limit)
 
 
 def page_options(command: F) -> F:
     """`--page N` and `--limit N`."""
     limit = click.option(
-        "--limit", type=click.IntRange(min=1), default=PAGE, show_default=True, help="So many runs on a page."
+        "--limit", type=click.IntRange(min=1), default=PAGE, metavar="N", help=f"So many runs on a page; {PAGE}."
     )
     page = click.option("--page", type=click.IntRange(min=1), default=1, metavar="N", help="Which page.")
     return page(limit(command))

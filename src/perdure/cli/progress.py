@@ -16,7 +16,7 @@ from perdure.status import numbers_of
 from perdure.telemetry import terminal
 from perdure.telemetry.bar import Bar
 from perdure.telemetry.saving import money, not_repeated
-from perdure.telemetry.text import age, counted, legible
+from perdure.telemetry.text import age, counted, legible, utc
 
 if TYPE_CHECKING:
     from perdure.replay import Journal
@@ -90,6 +90,8 @@ class Progress:
             return
         if isinstance(event, (events.StoreOpened, events.RunPassedOver, events.RunBeside)):
             self._show(self._aside(event))
+            return
+        if not isinstance(event, events.Event):
             return
         if not self._is_mine(event):
             self._show(_child_line(event))
@@ -175,7 +177,7 @@ class Progress:
                 what = f"attempt {event.attempt} failed: {legible(event.error, 120)}{then}"
                 return f"  {bad('✘')} {_place(number, event.step)} {what}"
             case events.WaitOpened(reason="time"):
-                until = clock.instant(event.due_at).strftime("%Y-%m-%d %H:%M:%S UTC")
+                until = utc(event.due_at)
                 return f"  {doubtful('▸')} {_place(len(self._numbers) + 1, event.step)} wait    until {until}"
             case events.ResourceSettled():
                 return f"  {doubtful('!')} {event.outcome}: {legible(event.words, _WORDS_CHARACTERS)}"

@@ -9,13 +9,13 @@ import click
 import msgspec
 from msgspec import Meta, Struct
 
-from perdure.cli.census import Census, Damage, Tally
+from perdure.cli.census import Census, Tally
 from perdure.cli.contract import RunObject, run_object
-from perdure.cli.mode import is_plain
+from perdure.cli.damage import Damage, damage_lines
 from perdure.cli.options import command, json_option, looking, store_option
 from perdure.cli.paging import Page, page_of, page_options, refuse_beyond
 from perdure.cli.rows import COLOURS, cost_words, last_progress, short_age, short_agent, state_words, step_words
-from perdure.cli.screen import bad, bold, columns, dim, print_json, say
+from perdure.cli.screen import bold, columns, dim, print_json, room, say
 from perdure.cli.status import status_of
 from perdure.cli.table import Column, Row, laid_out
 from perdure.cli.watch import Sight, watch
@@ -113,9 +113,7 @@ def _sight(store: Store, page: Page, *, finished: bool) -> Sight:
 def _lines(seen: Processes, runs: list[tuple[Run, Status]], page: Page, *, finished: bool) -> Iterator[str]:
     if runs:
         yield from _table(runs)
-    for damage in seen.damaged:
-        yield f"{bad('damaged')}  {legible(damage.where)}: {legible(damage.what)}"
-        yield f"  {dim('next:')} {command('verify')}"
+    yield from damage_lines(seen.damaged)
     if left := page.left(seen.total):
         yield dim(f"… and {left:,} more: {_page_command(page, page.number + 1, finished=finished)}")
     summary = _summary(seen, Tally(seen.states, seen.reasons))
@@ -126,7 +124,7 @@ def _table(runs: list[tuple[Run, Status]]) -> Iterator[str]:
     has_cost = any(run.dollars or run.tokens for run, _ in runs)
     shown = _COLUMNS if has_cost else _COLUMNS[:_COST]
     rows = [_row(run, status, len(shown)) for run, status in runs]
-    return laid_out(shown, rows, width=0 if is_plain() else columns())
+    return laid_out(shown, rows, width=room())
 
 
 def _row(run: Run, status: Status, count: int) -> Row:
@@ -161,7 +159,4 @@ def _counted(tally: Tally, state: RunState) -> str:
 
 
 def _page_command(page: Page, number: int, *, finished: bool) -> str:
-    words = ["ps", *(["--all"] if finished else [])]
-    if page.size != Page().size:
-        words += ["--limit", str(page.size)]
-    return command(*words, "--page", str(number))
+    return command("ps", *(["--all"] if finished else []), *page.words(number))

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from perdure.cli.mode import mode
 from perdure.cli.options import command, confirm, json_option, looking, run_argument, store_option, writing, yes_option
 from perdure.cli.runs import find_run
-from perdure.cli.screen import bold, dim, fail, good, print_json, say
+from perdure.cli.screen import bold, fail, good, print_json, say, say_next
 from perdure.cli.status import resume_command
 from perdure.errors import CommitsLost, PerdureError, StoreError, UsageError
 from perdure.records import Run
@@ -125,5 +125,5 @@ def _repair(store: Store, patient: Patient) -> RepairedRun:
     if not mode.as_json:
         say(f"{bold(legible(patient.name))}  {good('repaired')}: {counted(set_aside, 'record')} set aside")
         say("  pure steps among them run again; an effect that may be among them is in doubt until it is settled")
-        say(f"  {dim('next:')} {following}")
+        say_next(following)
     return RepairedRun(patient.run_id, patient.name, patient.why, True, set_aside, "", following)  # noqa: FBT003

@@ -9,19 +9,21 @@ import click
 from perdure import clock, demo
 from perdure.cli.app import load_agents
 from perdure.cli.choice import Bounds, Choice, choose
+from perdure.cli.ending import result_of
 from perdure.cli.fleet import Resumed, resume_all, show_choices
 from perdure.cli.mode import mode
 from perdure.cli.options import command, json_option, looking, run_argument, store_option, writing
 from perdure.cli.outcome import Saved, moved_object, show_result
 from perdure.cli.runs import current_run, unfinished
-from perdure.cli.screen import bold, dim, joined, print_json, say, tell
+from perdure.cli.screen import bold, joined, print_json, say, say_next, tell
 from perdure.cli.status import resume_command, status_of
 from perdure.cli.stopped import Stopped, agent_of, go_on, stopped_run
+from perdure.cli.typed import app_option, app_words
 from perdure.engine.control import who
 from perdure.engine.recovery import acceptance
 from perdure.errors import UsageError
 from perdure.policy import RESUMABLE_SECONDS, seconds_of
-from perdure.records import FINISHED, Ended, RunState, read_body
+from perdure.records import FINISHED, RunState
 from perdure.replay import Journal
 from perdure.settings import current_settings
 from perdure.status import resumable
@@ -39,7 +41,7 @@ _NO_RESULT: Final = b"null"
 
 @click.command()
 @run_argument(required=False)
-@click.option("--app", "apps", metavar="FILE|MODULE", multiple=True, help="The code of the agent; may be repeated.")
+@app_option("the agent")
 @click.option("--accept", is_flag=True, help="Go on with the files, branches and other resources as they are now.")
 @click.option("--all", "every", is_flag=True, help="Resume every run that can go on now.")
 @click.option("--failed", is_flag=True, help="With --all: attempt failed runs anew, too.")
@@ -91,11 +93,10 @@ def _resume(stopped: Stopped, apps: tuple[str, ...], *, accept: bool, is_named: 
     if accept:
         _accept(stopped)
         if not apps and demo.agent_of(stopped.run.agent) is None:
-            say(f"  {dim('next:')} start its script again, or {resume_command(stopped.run)}")
+            say_next(f"start its script again, or {resume_command(stopped.run)}")
             return
     agent = agent_of(stopped, apps)
-    named = [word for app in apps for word in ("--app", app)]
-    again = command("resume", stopped.run.name, *named)
+    again = command("resume", stopped.run.name, *app_words(apps))
     go_on(stopped, agent, pardon=is_named, again=again, shape=Resumed)
 
 
@@ -145,16 +146,8 @@ def _accept(stopped: Stopped) -> None:
 
 def _show_finished(stopped: Stopped) -> None:
     run = stopped.run
-    ended = read_body(stopped.records[-1])
-    is_whole = isinstance(ended, Ended) and run.state == RunState.COMPLETED
     with looking() as store:
-        sealed = (
-            _NO_RESULT
-            if not is_whole
-            else store.load_blob(bytes.fromhex(ended.blob))
-            if ended.blob
-            else bytes(ended.value)
-        )
+        sealed = result_of(store, stopped.records[-1]) or _NO_RESULT
     if mode.as_json:
         print_json(moved_object(run, sealed, Saved(), shape=Resumed))
         return

@@ -8,6 +8,7 @@ from perdure.cli.options import command, json_option, looking, run_argument, sto
 from perdure.cli.outcome import Moved
 from perdure.cli.runs import current_run
 from perdure.cli.stopped import Stopped, agent_of, go_on, stopped_run
+from perdure.cli.typed import app_option, app_words
 from perdure.engine.whereabouts import UNDONE
 from perdure.errors import CommitsLost, RunPaused, UsageError
 from perdure.records import FINISHED, RunState, WaitReason
@@ -17,7 +18,7 @@ from perdure.telemetry.text import legible
 
 @click.command()
 @run_argument(required=True)
-@click.option("--app", "apps", metavar="FILE|MODULE", multiple=True, help="The code of the agent; may be repeated.")
+@app_option("the agent")
 @json_option(Moved)
 @store_option
 def retry(run: str, apps: tuple[str, ...], *, as_json: bool) -> None:
@@ -32,8 +33,7 @@ def retry(run: str, apps: tuple[str, ...], *, as_json: bool) -> None:
     if refusal is not None:
         raise refusal
     agent = agent_of(stopped, apps)
-    named = [word for app in apps for word in ("--app", app)]
-    go_on(stopped, agent, pardon=True, again=command("retry", stopped.run.name, *named))
+    go_on(stopped, agent, pardon=True, again=command("retry", stopped.run.name, *app_words(apps)))
 
 
 def _refusal(stopped: Stopped) -> UsageError | None:

@@ -33,6 +33,11 @@ def state_words(status: Status) -> str:
     return f"{status.state:<7} {why}".rstrip()
 
 
+def first_cause(run: Run, status: Status) -> str:
+    """The first line of why a run is where it is, on a page that names the run already."""
+    return status.cause.partition("\n")[0].removeprefix(f"Run {run.name}: ")
+
+
 def step_words(run: Run, progress: Note | None) -> str:
     """How far it is: as it says itself, else how many steps it has completed."""
     if progress is not None and progress.total:

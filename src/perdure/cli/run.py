@@ -18,12 +18,12 @@ from perdure.cli.screen import print_json
 from perdure.cli.script import ScriptEnd, end_alike, run_script
 from perdure.cli.status import status_of
 from perdure.cli.target import AgentTarget, Script, names_agent, parse_target
+from perdure.cli.typed import tags_of
 from perdure.engine.agent import call, spec_of
 from perdure.engine.control import deadline_of, written_tags
 from perdure.engine.lifecycle import Request
 from perdure.errors import UsageError
 from perdure.settings import current_settings
-from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,9 @@ def run(
 
 def request_of(run_id: str | None, tags: tuple[str, ...], deadline: str | None, *, fresh: bool) -> Request:
     """What was asked of the run; its arguments are read once its agent is known."""
-    return Request((), {}, run_id, fresh, written_tags(_tags(tags)), deadline_of(deadline))
+    return Request(
+        (), {}, run_id, fresh, written_tags(tags_of(tags, safe="nothing was started.")), deadline_of(deadline)
+    )
 
 
 def with_arguments(request: Request, agent: Callable[..., Any], texts: tuple[str, ...]) -> Request:
@@ -116,18 +118,6 @@ def _end_of(end: ScriptEnd) -> int:
                 shown = run_object(newest, status_of(store, newest))
         print_json(Moved(shown, None, Saved(), end.code))
     return end_alike(end.code)
-
-
-def _tags(texts: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not (name and separator and value):
-            raise UsageError(
-                f"--tag {legible(text, 60)!r} is no tag.", safe="nothing was started.", hint="--tag NAME=VALUE"
-            )
-        found[name] = value
-    return found
 
 
 def _refuse_for_script(run_id: str | None, tags: tuple[str, ...], deadline: str | None, *, fresh: bool) -> None:

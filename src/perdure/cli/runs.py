@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Final
 
+from perdure.cli.misuse import did_you_mean
 from perdure.engine.whereabouts import is_undone
 from perdure.errors import CheckpointCorrupt, UnknownRun
 from perdure.records import FINISHED, Run, RunState
 from perdure.status import newest
-from perdure.store.protocol import Finding, Which
-from perdure.telemetry.text import counted, legible
+from perdure.store.protocol import EVERY, Finding, Which
+from perdure.telemetry.text import counted, legible, listed
 
 if TYPE_CHECKING:
     from perdure.store.protocol import Store
 
 NEWEST: Final = "-"
-_EVERY: Final = 2**31
 _NAMED: Final = 5
 _CONSIDERED: Final = 1000
 """Among so many of the newest runs the one that was mistyped is looked for."""
@@ -25,7 +24,7 @@ _CONSIDERED: Final = 1000
 def every_run(store: Store) -> tuple[list[Run], list[Finding]]:
     """All runs, newest first; where a row is damaged, the runs that are whole and what is wrong with the others."""
     try:
-        return store.list_runs(limit=_EVERY), []
+        return store.list_runs(limit=EVERY), []
     except CheckpointCorrupt:
         found = list(store.check())
     runs = [item for item in found if isinstance(item, Run)]
@@ -39,7 +38,7 @@ def find_run(store: Store, wanted: str) -> Run:
         if newest_run is not None:
             return newest_run
     else:
-        beginning = _found(store, Which(beginning=wanted), limit=_EVERY) if wanted else []
+        beginning = _found(store, Which(beginning=wanted), limit=EVERY) if wanted else []
         for matches in (
             [run for run in beginning if run.run_id == wanted],
             [run for run in beginning if run.name == wanted],
@@ -90,11 +89,10 @@ def unfinished(store: Store, *, stall_seconds: float) -> tuple[Run | None, Run |
 
 def _ambiguous(wanted: str, matches: list[Run]) -> UnknownRun:
     same_name = all(run.name == wanted for run in matches)
-    known = [run.run_id if same_name else run.name for run in matches[:_NAMED]]
-    more = f" and {len(matches) - _NAMED} more" if len(matches) > _NAMED else ""
+    known = [run.run_id if same_name else run.name for run in matches]
     what = "are named" if same_name else "begin with"
     return UnknownRun(
-        f"{len(matches)} runs {what} {legible(wanted)!r}: {', '.join(known)}{more}.",
+        f"{len(matches)} runs {what} {legible(wanted)!r}: {listed(known, most=_NAMED)}.",
         safe="nothing was changed.",
         hint="name one of them by its id" if same_name else "write more of the one you mean",
     )
@@ -109,10 +107,8 @@ def _unknown(wanted: str, store: Store) -> UnknownRun:
             hint="start one, or name another store with --store; perdure demo shows how it works",
         )
     names = [run.name for run in _found(store, Which(), limit=_CONSIDERED)]
-    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
-    meant = f"did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
     return UnknownRun(
         f"There is no run {legible(wanted)!r} among the {counted(count, 'run')} in {store.location}.",
         safe="nothing was changed.",
-        hint=f"{meant}perdure ls lists them",
+        hint=f"{did_you_mean(wanted, names, most=3)}perdure ls lists them",
     )

@@ -11,14 +11,15 @@ from typing import Final
 import click
 import msgspec
 
-from perdure.cli.mode import mode
+from perdure.cli.mode import is_plain, mode
 from perdure.telemetry.text import legible_lines
 
 PLAIN_COLUMNS: Final = 80
 """The width of output that goes to no terminal."""
 
+INTERRUPTED_EXIT_CODE: Final = 130
 NOBODY_READS_EXIT_CODE: Final = 141
-"""As a shell tells it of a command that SIGPIPE ended."""
+"""As a shell tells them of commands that SIGINT and SIGPIPE ended."""
 
 
 def say(text: str = "", *, newline: bool = True) -> None:
@@ -41,6 +42,11 @@ def tell(text: str, *, newline: bool = True) -> None:
         return
     with contextlib.suppress(OSError, ValueError):
         click.echo(text, err=True, nl=newline)
+
+
+def say_next(command: str, *, margin: str = "  ") -> None:
+    """Show the command that goes on from here."""
+    say(f"{margin}{dim('next:')} {command}")
 
 
 def silence() -> None:
@@ -83,6 +89,11 @@ def doubtful(text: str) -> str:
 def columns() -> int:
     """The width to fill."""
     return shutil.get_terminal_size((PLAIN_COLUMNS, 24)).columns if sys.stdout.isatty() else PLAIN_COLUMNS
+
+
+def room() -> int:
+    """How wide a line may be; 0 where nobody looks at columns, and nothing is cut."""
+    return 0 if is_plain() else columns()
 
 
 def spread(left: str, right: str) -> str:

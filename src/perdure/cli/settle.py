@@ -15,30 +15,27 @@ from perdure.cli.options import (
     by_option,
     command,
     json_option,
-    json_value,
     looking,
     run_argument,
     store_option,
     writing,
 )
 from perdure.cli.runs import find_run
-from perdure.cli.screen import bold, dim, print_json, say
-from perdure.cli.status import Open, open_effects, resume_command, settle_command
+from perdure.cli.screen import bold, dim, print_json, say, say_next
+from perdure.cli.status import resume_command, settle_command
+from perdure.cli.typed import json_value
+from perdure.cli.wording import OUTCOMES
 from perdure.engine.control import who
 from perdure.engine.mailbox import Letter
 from perdure.errors import UsageError
 from perdure.records import NULL, Mail, Run, RunState
 from perdure.replay import Journal
+from perdure.status import OpenEffect, open_effects
 from perdure.telemetry.text import legible
 
 _NO_RESULT: Final = "\0"
 """What click puts where --happened was given without a result: no JSON text begins with it."""
 
-_OUTCOMES: Final = {
-    "happened": "it happened",
-    "did_not_happen": "it did not happen",
-    "fail": "the run fails there",
-}
 _CONSEQUENCES: Final = {
     "happened": "a resume takes that for its result and goes on; it is not performed again",
     "did_not_happen": "a resume performs it, and goes on",
@@ -101,20 +98,20 @@ def settle(
     _say_verdict(found, effect, letter, by)
     if others:
         say(f"  still in doubt: {others[0].number} {legible(others[0].shown)}")
-        say(f"  {dim('next:')} {settle_command(found, others[0], effects)}")
+        say_next(settle_command(found, others[0], effects))
     elif status.state == RunState.RUNNING:
         say(f"  {status.cause}: it takes this up when it reaches the step")
     else:
-        say(f"  {dim('next:')} {resume_command(found)}")
+        say_next(resume_command(found))
 
 
-def _say_verdict(run: Run, effect: Open, letter: Letter, by: str) -> None:
+def _say_verdict(run: Run, effect: OpenEffect, letter: Letter, by: str) -> None:
     name = f"{bold(run.name)}  {effect.number} {legible(effect.name)}"
     if effect.letter == letter:
         say(f"{name} was already settled like that by {legible(effect.by)}")
     else:
         result = f", result {legible(bytes(letter.value).decode(), 60)}" if letter.outcome == "happened" else ""
-        say(f"{name}: {_OUTCOMES[letter.outcome]}{result} (by {by})")
+        say(f"{name}: {OUTCOMES[letter.outcome]}{result} (by {by})")
     if effect.letter is not None and effect.letter != letter:
         earlier = effect.letter.outcome.replace("_", " ")
         say(f"  the earlier verdict ({earlier}, by {legible(effect.by)}) was not used yet: the newest counts")
@@ -141,7 +138,7 @@ def _result(text: str) -> Raw:
     return Raw(msgspec.json.encode(json_value(text, of="--happened")))
 
 
-def _chosen(run: Run, effects: list[Open], step: str | None) -> Open:
+def _chosen(run: Run, effects: list[OpenEffect], step: str | None) -> OpenEffect:
     matches = [effect for effect in effects if step in (None, effect.name)] or [
         effect for effect in effects if str(effect.number) == step
     ]
@@ -161,7 +158,7 @@ def _chosen(run: Run, effects: list[Open], step: str | None) -> Open:
     )
 
 
-def _unnamed(run: Run, effects: list[Open], known: str) -> UsageError:
+def _unnamed(run: Run, effects: list[OpenEffect], known: str) -> UsageError:
     if not effects:
         return UsageError(
             f"Nothing in run {run.name} is in doubt.", safe="nothing was recorded.", hint=command("show", run.name)
@@ -173,7 +170,7 @@ def _unnamed(run: Run, effects: list[Open], known: str) -> UsageError:
     )
 
 
-def _post(run: Run, effect: Open, letter: Letter, by: str) -> None:
+def _post(run: Run, effect: OpenEffect, letter: Letter, by: str) -> None:
     body = msgspec.json.encode(letter).decode()
     with writing() as store:
         store.post(Mail(0, run.run_id, "verdict", effect.key, body, by, clock.wall_seconds()))

@@ -15,7 +15,7 @@ from perdure.cli.options import commands, json_option, looking, run_argument, st
 from perdure.cli.question import SHORT_LINES, tell_question
 from perdure.cli.runs import NEWEST, find_run
 from perdure.cli.screen import dim, print_json, say
-from perdure.cli.status import open_effects
+from perdure.cli.status import status_of
 from perdure.cli.telling import leaf_lines, offset
 from perdure.cli.timeline import Moment, Teller, referred_runs
 from perdure.cli.tree import tree
@@ -23,7 +23,7 @@ from perdure.cli.window import SHOWN, Window, newest_window, step_number, window
 from perdure.errors import UsageError
 from perdure.records import FINISHED, Kind
 from perdure.replay import Journal
-from perdure.status import open_waits, parent_of, status_of
+from perdure.status import open_effects, open_waits, parent_of
 from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class DoubtObject(Struct, frozen=True):
     key: Annotated[str, Meta(description="the key of the step")]
     name: Annotated[str, Meta(description="its name")]
     attempt: Annotated[int, Meta(description="which attempt is in doubt")]
-    shown: Annotated[str, Meta(description="the call, as a person would write it")]
+    call: Annotated[str, Meta(description="the call, as a person would write it")]
     why: Annotated[str, Meta(description="why it is in doubt")]
 
 
@@ -116,7 +116,7 @@ def _read(store: Store, run: Run) -> Told:
     records = store.load_journal(run.run_id)
     row = store.read_run(run.run_id) or run
     teller = Teller(records, Journal(records, suspects=row.suspects))
-    status = status_of(store, row, commands(), records=records, journal=teller.journal)
+    status = status_of(store, row, records=records, journal=teller.journal)
     return Told(store, row, records, teller, status)
 
 

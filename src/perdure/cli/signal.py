@@ -10,8 +10,9 @@ from msgspec import Meta, Struct
 from perdure.cli.answer import asked
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.control import standing, tell_next
-from perdure.cli.options import by_option, json_option, json_value, run_argument, store_option
+from perdure.cli.options import by_option, json_option, run_argument, store_option
 from perdure.cli.screen import bold, print_json, say
+from perdure.cli.typed import json_value
 from perdure.engine import control
 from perdure.status import OpenWait
 from perdure.telemetry.text import legible

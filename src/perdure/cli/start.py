@@ -10,12 +10,13 @@ from perdure.cli.contract import RunObject, run_object
 from perdure.cli.mode import mode
 from perdure.cli.options import command, json_option, looking, refuse_memory, store_option
 from perdure.cli.run import Targeted, request_of, request_options, with_arguments
-from perdure.cli.screen import bold, dim, print_json, say
-from perdure.cli.status import Status, status_of
+from perdure.cli.screen import bold, dim, print_json, say, say_next
+from perdure.cli.status import status_of
 from perdure.cli.target import agent_target
 from perdure.engine.agent import accept
 from perdure.records import Run
 from perdure.settings import current_settings
+from perdure.status import Status
 from perdure.telemetry.text import legible
 
 
@@ -36,8 +37,8 @@ def start(
 ) -> None:
     """Accept a run of an agent without executing it.
 
-    TARGET is script.py:agent or module:agent. Once the id is printed the run is there, whatever happens; perdure resume
-    executes it. With --id, a run that is there already is the one that is printed.
+    TARGET is script.py:agent or module:agent. Once the id is printed the run is there, whatever happens;
+    `perdure resume` executes it. With --id, a run that is there already is the one that is printed.
     """
     del as_json
     refuse_memory(current_settings().store)
@@ -64,4 +65,4 @@ def _show(run: Run, status: Status) -> None:
     say(f"{bold(run.name)}  {legible(run.agent)}  {status.words}")
     say(f"  {dim('id:')}   {run.run_id}")
     if status.next:
-        say(f"  {dim('next:')} {status.next}")
+        say_next(status.next)

@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING
 
 from perdure import status
 from perdure.cli.options import commands
-from perdure.status import OpenEffect as Open
-from perdure.status import Status, numbers_of, open_effects
 
 if TYPE_CHECKING:
-    from perdure.records import Run
+    from perdure.records import Record, Run
+    from perdure.replay import Journal
+    from perdure.status import OpenEffect, Status
     from perdure.store.protocol import Store
 
-__all__ = ["Open", "Status", "numbers_of", "open_effects", "resume_command", "settle_command", "status_of"]
 
-
-def status_of(store: Store, run: Run) -> Status:
-    """Where this run stands."""
-    return status.status_of(store, run, commands())
+def status_of(store: Store, run: Run, *, records: list[Record] | None = None, journal: Journal | None = None) -> Status:
+    """Where this run stands; `records`, and the `journal` made of them, are given where they are at hand."""
+    return status.status_of(store, run, commands(), records=records, journal=journal)
 
 
 def resume_command(run: Run) -> str:
@@ -26,6 +24,6 @@ def resume_command(run: Run) -> str:
     return commands().resume(run)
 
 
-def settle_command(run: Run, effect: Open, others: list[Open]) -> str:
+def settle_command(run: Run, effect: OpenEffect, others: list[OpenEffect]) -> str:
     """The command that settles this effect."""
     return commands().settle(run, effect, others)

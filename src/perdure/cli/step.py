@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from perdure.cli.account import Account, StepObject
 from perdure.cli.kin import Kin
+from perdure.cli.misuse import did_you_mean
 from perdure.cli.mode import is_plain
 from perdure.cli.options import command, commands, json_option, looking, run_argument, store_option
 from perdure.cli.runs import find_run
-from perdure.cli.screen import columns, print_json, say
+from perdure.cli.screen import print_json, room, say
+from perdure.cli.status import status_of
 from perdure.cli.step_lines import step_lines
 from perdure.cli.table import command_lines
 from perdure.cli.timeline import Teller, referred_runs
 from perdure.cli.tree import label_of
+from perdure.cli.typed import whole_number
 from perdure.errors import UsageError
-from perdure.status import open_effects, status_of
-from perdure.telemetry.text import counted, legible
+from perdure.status import open_effects
+from perdure.telemetry.text import counted, legible, listed
 
 if TYPE_CHECKING:
     from perdure.records import Run
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from perdure.store.protocol import Store
 
 _NAMED: Final = 5
-_MAX_DIGITS: Final = 18
 _CONSIDERED: Final = 1000
 """Among so many keys the one that was mistyped is looked for."""
 
@@ -53,21 +54,21 @@ def step(run: str, step: str, *, full: bool, as_json: bool) -> None:
         if as_json:
             print_json(told)
             return
-        status = status_of(store, found, commands(), records=records, journal=teller.journal)
+        status = status_of(store, found, records=records, journal=teller.journal)
     names = {place: teller.journal.entries[place].name for place in teller.journal.batches}
     scopes = [label_of(scope, names) for scope in told.scope]
     for line in step_lines(told, scopes, of=len(teller.numbers), is_whole=full or is_plain(), is_full=full):
         say(line)
     if follow := _next(told, status, name):
-        for line in command_lines(follow, width=0 if is_plain() else columns(), margin=""):
+        for line in command_lines(follow, width=room(), margin=""):
             say(line)
 
 
 def _chosen(teller: Teller, wanted: str, *, run: str) -> str:
     """The key of the step that is meant; a text that means none or several is refused, with what there is."""
     keys = list(teller.journal.entries)
-    if wanted.isdecimal() and wanted.isascii():
-        if 0 < (number := int(wanted[:_MAX_DIGITS])) <= len(keys):
+    if (number := whole_number(wanted)) is not None:
+        if 0 < number <= len(keys):
             return keys[number - 1]
         raise _unknown(teller, wanted, run=run)
     if wanted in teller.journal.entries:
@@ -76,10 +77,9 @@ def _chosen(teller: Teller, wanted: str, *, run: str) -> str:
     if len(named) == 1:
         return named[0]
     if named:
-        numbers = [str(teller.numbers[key]) for key in named[:_NAMED]]
-        more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
+        numbers = [str(teller.numbers[key]) for key in named]
         raise UsageError(
-            f"{len(named):,} steps of {run} are named {legible(wanted)}: {', '.join(numbers)}{more}.",
+            f"{len(named):,} steps of {run} are named {legible(wanted)}: {listed(numbers, most=_NAMED)}.",
             safe="nothing was changed.",
             hint=command("step", run, numbers[0]),
         )
@@ -88,8 +88,7 @@ def _chosen(teller: Teller, wanted: str, *, run: str) -> str:
 
 def _unknown(teller: Teller, wanted: str, *, run: str) -> UsageError:
     names = dict.fromkeys(entry.name for entry in teller.journal.entries.values())
-    near = difflib.get_close_matches(wanted, [*names, *list(teller.numbers)[:_CONSIDERED]], n=3, cutoff=0.6)
-    meant = f"did you mean {' or '.join(map(legible, near))}? " if near else ""
+    meant = did_you_mean(wanted, [*names, *list(teller.numbers)[:_CONSIDERED]], most=3, cutoff=0.6)
     count = len(teller.numbers)
     range_words = f": it has {counted(count, 'step')}" if count else ": none is recorded yet"
     return UsageError(

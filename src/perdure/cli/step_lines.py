@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import perdure
-from perdure import clock
 from perdure.cli.rows import cost_words
 from perdure.cli.screen import bad, bold, columns, dim, doubtful, good, spread
 from perdure.cli.value import value_lines
 from perdure.cli.wording import OUTCOMES
-from perdure.telemetry.text import counted, duration, legible
+from perdure.telemetry.text import counted, duration, legible, utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +74,7 @@ def _history(told: StepObject, *, is_full: bool) -> Iterator[str]:
             yield from _error(attempt.error, is_full=is_full)
     if not told.attempts:
         for moment in told.moments:
-            yield _fact(moment.record, f"{_instant(moment.at)}  {legible(moment.text)}")
+            yield _fact(moment.record, f"{utc(moment.at)}  {legible(moment.text)}")
 
 
 def _attempt_words(attempt: AttemptObject) -> str:
@@ -85,7 +84,7 @@ def _attempt_words(attempt: AttemptObject) -> str:
     took = f" after {duration(attempt.seconds)}" if attempt.outcome in ("done", "failed") else ""
     why = f": {legible(attempt.why)}" if attempt.why else ""
     by = f"  (pid {attempt.pid} on {legible(attempt.host)})" if attempt.pid else ""
-    return f"{_instant(attempt.at)}  {how}{took}{why}{dim(by)}"
+    return f"{utc(attempt.at)}  {how}{took}{why}{dim(by)}"
 
 
 def _error(error: Error, *, is_full: bool) -> Iterator[str]:
@@ -114,7 +113,7 @@ def _said(label: str, word: Word, *, is_whole: bool) -> Iterator[str]:
     heard = "" if word.taken else "; the run has not heard it yet"
     note = f" ({legible(word.note)})" if word.note else ""
     words = f"{OUTCOMES[word.outcome]}, by {legible(word.by)}{note}{heard}"
-    yield _fact(label, f"{_instant(word.at)}  {words}")
+    yield _fact(label, f"{utc(word.at)}  {words}")
     if label == "evidence":
         yield from _value("", word.value, is_whole=is_whole)
 
@@ -139,7 +138,3 @@ def _value(label: str, value: Raw, *, is_whole: bool, show_null: bool = False) -
 
 def _fact(label: str, text: str) -> str:
     return f"  {dim(f'{label:<{_LABEL_COLUMNS}}')} {text}".rstrip()
-
-
-def _instant(at: float) -> str:
-    return clock.instant(at).strftime("%Y-%m-%d %H:%M:%S UTC")

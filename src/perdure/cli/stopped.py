@@ -14,14 +14,14 @@ from perdure.cli.moving import describing, move
 from perdure.cli.outcome import Moved, saved_of
 from perdure.cli.progress import Progress
 from perdure.cli.screen import bold, joined, tell
-from perdure.cli.status import Status, resume_command, status_of
+from perdure.cli.status import resume_command, status_of
 from perdure.engine import agent as engine
 from perdure.engine.whereabouts import UNDO_AGENT
-from perdure.errors import UsageError
+from perdure.errors import UsageError, saved_steps
 from perdure.records import Record, Run, RunState
 from perdure.replay import Journal
-from perdure.status import is_demo, likely_app
-from perdure.telemetry.text import age, counted, legible
+from perdure.status import Status, is_demo, likely_app
+from perdure.telemetry.text import age, legible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,10 +66,9 @@ def agent_of(stopped: Stopped, apps: tuple[str, ...]) -> Callable[..., Any]:
     if named:
         return load_agent(named, run)
     where, cause = stopped.words
-    saved = f"its {counted(run.steps, 'completed step')} {'is' if run.steps == 1 else 'are'} saved"
     raise UsageError(
         f"Run {run.name} ({legible(run.agent)}) {where}: {cause}. Its code is not known here.",
-        safe=f"{saved}; nothing was started.",
+        safe=f"{saved_steps(run.steps)}; nothing was started.",
         hint=f"start its script again: it resumes; or {resume_command(run)}",
     )
 

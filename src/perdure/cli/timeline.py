@@ -107,11 +107,6 @@ class Teller:
         )
 
 
-def moments(records: Sequence[Record], runs: Mapping[str, str] = NO_RUNS) -> list[Moment]:
-    """Every record as a moment."""
-    return Teller(records).tell(records, runs)
-
-
 def referred_runs(records: Iterable[Record]) -> list[str]:
     """The ids of the runs that these records name: children, and the run that goes on in its place."""
     found = []

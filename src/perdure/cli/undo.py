@@ -20,6 +20,7 @@ from perdure.cli.runs import find_run
 from perdure.cli.screen import bold, dim, doubtful, good, print_json, say, tell
 from perdure.cli.status import status_of
 from perdure.cli.timeline import referred_runs
+from perdure.cli.typed import app_option, app_words
 from perdure.engine.call import spec_of
 from perdure.engine.effect import EffectSpec
 from perdure.engine.session import session
@@ -31,7 +32,7 @@ from perdure.records import RunState, undo_id
 from perdure.replay import Journal
 from perdure.settings import current_settings
 from perdure.status import likely_app
-from perdure.telemetry.text import counted, legible
+from perdure.telemetry.text import counted, legible, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -65,7 +66,7 @@ class Undone(Struct, frozen=True):
 
 @click.command()
 @run_argument(required=True)
-@click.option("--app", "apps", metavar="FILE|MODULE", multiple=True, help="The code of its effects; may be repeated.")
+@app_option("its effects")
 @click.option("--dry-run", is_flag=True, help="Only say what would be taken back, and what would not.")
 @yes_option
 @json_option(Undone)
@@ -99,12 +100,8 @@ def undo(run: str, apps: tuple[str, ...], *, dry_run: bool, sure: bool, as_json:
         _answer(plan, others, is_done=False)
         return
     confirm(_question(plan), sure=sure, safe="nothing was undone.")
-    _take_back(plan, again=command("undo", meant.name, *_named(apps)))
+    _take_back(plan, again=command("undo", meant.name, *app_words(apps)))
     _answer(plan, others, is_done=True)
-
-
-def _named(apps: tuple[str, ...]) -> list[str]:
-    return [word for app in apps for word in ("--app", app)]
 
 
 def _effects_in(apps: tuple[str, ...], run: Run) -> dict[str, EffectSpec]:
@@ -208,8 +205,7 @@ def _question(plan: Plan) -> str:
     if may_ask():  # they stand above
         return f"Take back {counted(len(plan.undoings), 'effect')} of run {plan.run.name}?"
     calls = [legible(undoing.shown) for undoing in plan.undoings]
-    more = f" and {len(calls) - _NAMED} more" if len(calls) > _NAMED else ""
-    return f"Take back {', '.join(calls[:_NAMED])}{more} of run {plan.run.name}?"
+    return f"Take back {listed(calls, most=_NAMED)} of run {plan.run.name}?"
 
 
 def _take_back(plan: Plan, *, again: str) -> None:

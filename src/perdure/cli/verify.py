@@ -7,27 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from msgspec import Meta, Struct
 
-from perdure import clock
+from perdure.cli.damage import Damage, damage_of, mending
 from perdure.cli.options import command, json_option, looking, store_option
-from perdure.cli.screen import bad, dim, doubtful, good, print_json, say
+from perdure.cli.screen import bad, doubtful, good, print_json, say, say_next
 from perdure.errors import CommitsLost, StoreError
 from perdure.records import Run
 from perdure.store.lease import read_park
-from perdure.telemetry.text import counted, legible
+from perdure.telemetry.text import counted, legible, utc
 
 if TYPE_CHECKING:
     from perdure.records import Loss
     from perdure.store.protocol import Finding
-
-
-class Damage(Struct, frozen=True):
-    """One thing that cannot be trusted."""
-
-    where: Annotated[str, Meta(description="what is damaged: a run, the file, its mark, a mail")]
-    what: Annotated[str, Meta(description="what is wrong with it")]
-    run_id: Annotated[str, Meta(description="the run it belongs to; empty where it is none's")]
-    trusted: Annotated[int, Meta(description="how many records of that run, from the first, are trusted")]
-    next: Annotated[str, Meta(description="the command that mends it; empty where none does")]
 
 
 class LostCommits(Struct, frozen=True):
@@ -89,7 +79,7 @@ def _verified(
         store=location,
         runs_whole=len(runs),
         records_whole=sum(run.length for run in runs),
-        damage=[Damage(one.where, one.what, one.run_id, one.trusted, _next(one)) for one in findings],
+        damage=[damage_of(finding) for finding in findings],
         losses=[LostCommits(loss.at, loss.expected, loss.found) for loss in losses],
         parked=[ParkedRun(run.run_id, run.name, read_park(run).message, command("repair", run.name)) for run in parked],
     )
@@ -102,7 +92,7 @@ def _show(location: str, runs: list[Run], findings: list[Finding], losses: list[
         _show_loss(loss)
     for run in parked:
         say(f"{doubtful('parked')}   run {run.name}: {legible(read_park(run).message)}")
-        say(f"  {dim('next:')} {command('repair', run.name)}")
+        say_next(command("repair", run.name))
     damaged = [finding for finding in findings if finding.run_id]
     _show_summary(location, whole=runs, damaged=len(damaged), others=len(findings) - len(damaged), parked=len(parked))
 
@@ -114,17 +104,11 @@ def _show_finding(finding: Finding) -> None:
         return
     trusted = f"records 0 to {finding.trusted - 1} are trusted" if finding.trusted else "no record of it is trusted"
     say(f"{bad('damaged')}  {legible(finding.where)}: {what}; {trusted}")
-    say(f"  {dim('next:')} {_next(finding)}")
-
-
-def _next(finding: Finding) -> str:
-    """The command that mends it, where one does."""
-    name = finding.where.removeprefix("run ")
-    return command("repair", name if name.isprintable() and name else finding.run_id) if finding.run_id else ""
+    say_next(mending(finding))
 
 
 def _show_loss(loss: Loss) -> None:
-    when = clock.instant(loss.at).strftime("%Y-%m-%d %H:%M:%S UTC")
+    when = utc(loss.at)
     gone = loss.expected - loss.found
     say(f"{doubtful('lost')}     {counted(gone, 'acknowledged commit')} of {loss.expected:,}, noticed on {when}")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from perdure.cli.typed import whole_number
 from perdure.errors import UsageError
 from perdure.records import Kind
 from perdure.telemetry.text import counted, legible
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 SHOWN: Final = 40
 """So many moments of a long run are told at once."""
 
-_MAX_DIGITS: Final = 18
 _BATCH: Final = Kind.BATCH.value
 """A plain text: ten thousand comparisons with the word of an enumeration would be felt."""
 
@@ -66,6 +66,7 @@ def step_number(text: str | None, *, of: str, hint: str) -> int | None:
     """The number that was typed; None where there is none."""
     if text is None:
         return None
-    if not (text.isdecimal() and text.isascii()):
+    number = whole_number(text)
+    if number is None:
         raise UsageError(f"{of} {legible(text, 60)!r} is no number.", safe="nothing was changed.", hint=hint)
-    return int(text[:_MAX_DIGITS])
+    return number

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from perdure import clock
 from perdure.cli.rows import progress_words
 from perdure.records import (
     Attempt,
@@ -25,7 +24,7 @@ from perdure.records import (
     Started,
     read_body,
 )
-from perdure.telemetry.text import counted, duration
+from perdure.telemetry.text import counted, duration, utc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,7 +101,7 @@ def wait_words(opened: Opened, runs: Mapping[str, str]) -> str:
     """For what a run began to wait."""
     due = ""
     if opened.due_at and opened.reason != "time":
-        due = f"; until {clock.instant(opened.due_at).strftime('%Y-%m-%d %H:%M:%S UTC')}"
+        due = f"; until {utc(opened.due_at)}"
     if opened.question is not None:
         assignee = f" (for {opened.question.assignee})" if opened.question.assignee else ""
         return f"{opened.question.text}{assignee}{due}"
@@ -110,7 +109,7 @@ def wait_words(opened: Opened, runs: Mapping[str, str]) -> str:
         return f"child run {runs.get(opened.child, opened.child)}"
     if opened.reason == "signal":
         return f"waits for the signal {opened.signal!r}{due}"
-    return f"until {clock.instant(opened.due_at).strftime('%Y-%m-%d %H:%M:%S UTC')}"
+    return f"until {utc(opened.due_at)}"
 
 
 def _answer_words(done: Done, entry: Entry, runs: Mapping[str, str]) -> str:

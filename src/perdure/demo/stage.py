@@ -14,6 +14,7 @@ import msgspec
 import perdure
 from perdure import clock
 from perdure.settings import current_settings
+from perdure.store import file_of
 
 if TYPE_CHECKING:
     from perdure import events
@@ -47,8 +48,7 @@ def die() -> NoReturn:
 
 def folder() -> Path:
     """Where the store is kept, and beside it what the demos did."""
-    location = current_settings().store.removeprefix("sqlite:").removeprefix("//")
-    return Path(location).expanduser().absolute().parent
+    return Path(file_of(current_settings().store) or "").expanduser().absolute().parent
 
 
 def write(file: str, **entry: str) -> None:

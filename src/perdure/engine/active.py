@@ -189,10 +189,6 @@ class Active:
         self._changes = merged(origin.changes)
         self._change_state("")
 
-    def is_replaying(self) -> bool:
-        """Whether calls are on record that this execution has not come by yet."""
-        return bool(self.unvisited)
-
     def announce(self) -> None:
         """The replay is over: look at what was left for this moment, and say where the run goes on."""
         if self.resources.deferred:

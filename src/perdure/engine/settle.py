@@ -10,7 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Final, Literal, Never
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from perdure import clock, codec, events
 from perdure.engine.active import Doubtful
@@ -20,7 +20,7 @@ from perdure.engine.mailbox import Letter
 from perdure.engine.scope import Frame
 from perdure.errors import StepFailed, UnstorableValue
 from perdure.policy import SAME_KEY, delay_seconds, seconds_in_flight
-from perdure.records import NULL, Doubt, Intended, Kind, Settled, read_body
+from perdure.records import Doubt, Intended, Kind, Settled, read_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

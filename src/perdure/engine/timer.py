@@ -13,6 +13,7 @@ from perdure.engine.wait import Place, Resolution, WaitSpec, waited
 from perdure.errors import UsageError
 from perdure.policy import Duration, seconds_of
 from perdure.records import Opened
+from perdure.telemetry.text import utc
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator
@@ -80,7 +81,7 @@ class Timer:
 
     def standing(self, place: Place) -> Waiting:
         """Sleeping."""
-        until = clock.instant(place.opened.due_at).strftime("%Y-%m-%d %H:%M:%S UTC")
+        until = utc(place.opened.due_at)
         return place.waiting(f"sleeps until {until}", "start again then; or leave the process that started it running")
 
 

@@ -40,7 +40,11 @@ def undone_run(store: Store, run: Run) -> Run:
     arguments = bytes(Journal(store.load_journal(run.run_id)).started().arguments)
     other = store.read_run(msgspec.json.decode(arguments, type=dict[str, str])["run_id"])
     if other is None:
-        raise UsageError(f"The run that {run.name} takes back is not there any more.", safe="nothing was undone.")
+        raise UsageError(
+            f"The run that {run.name} takes back is not there any more.",
+            safe="nothing was undone.",
+            hint="perdure ls lists the runs there are",
+        )
     return other
 
 

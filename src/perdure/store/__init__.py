@@ -15,14 +15,15 @@ def open_store(location: str, *, create: bool = True, seconds: float = 10.0, lea
 
     Without `create` it must exist and is only read.
     """
-    scheme, colon, rest = location.partition(":")
+    scheme, colon, _ = location.partition(":")
     if colon and scheme == "memory":
         from perdure.store.memory import MemoryStore  # only tests and trials need it
 
         return MemoryStore()
     if colon and scheme in ("postgres", "postgresql"):
         return _open_postgres(location, create=create, seconds=seconds, lease_seconds=lease_seconds)
-    if colon and len(scheme) > 1 and scheme != "sqlite":
+    path = file_of(location)
+    if path is None:
         raise InvalidSettings(
             f"store {location!r}: {scheme}: is no kind of store.",
             safe="nothing was started.",
@@ -30,8 +31,15 @@ def open_store(location: str, *, create: bool = True, seconds: float = 10.0, lea
         )
     from perdure.store.sqlite import SqliteStore  # loads the engine only when it is used
 
-    path = rest.removeprefix("//") if colon and scheme == "sqlite" else location
     return SqliteStore(path, create=create, seconds=seconds)
+
+
+def file_of(location: str) -> str | None:
+    """The path of the file that a location names; None where it names no file."""
+    scheme, colon, rest = location.partition(":")
+    if colon and scheme == "sqlite":
+        return rest.removeprefix("//")
+    return None if colon and len(scheme) > 1 else location
 
 
 def _open_postgres(location: str, *, create: bool, seconds: float, lease_seconds: float) -> Store:

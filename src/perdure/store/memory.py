@@ -149,14 +149,20 @@ class MemoryStore:
         with self._open() as shelf:
             return shelf.workers.get(worker_id)
 
-    def is_running(self, run: Run, *, stall_seconds: float) -> bool:
+    def is_alive(self, worker_id: str, *, stall_seconds: float) -> bool:
         with self._open():
-            return self._presence(run, stall_seconds)[1] is Presence.ALIVE
+            return self._presence_of(worker_id, stall_seconds)[1] is Presence.ALIVE
+
+    def is_running(self, run: Run, *, stall_seconds: float) -> bool:
+        return self.is_alive(run.holder, stall_seconds=stall_seconds)
 
     def _presence(self, run: Run, stall_seconds: float) -> tuple[Worker | None, Presence]:
-        if not run.holder:
+        return self._presence_of(run.holder, stall_seconds)
+
+    def _presence_of(self, worker_id: str, stall_seconds: float) -> tuple[Worker | None, Presence]:
+        if not worker_id:
             return None, Presence.NONE
-        holder = self._shelf.workers.get(run.holder)
+        holder = self._shelf.workers.get(worker_id)
         if holder is None:
             return None, Presence.DEAD
         silence = clock.boot_seconds() - holder.beat_boot

@@ -23,6 +23,7 @@ from perdure.store import blobs
 from perdure.store.chain import Prefix, sound_prefix
 from perdure.store.lease import Park, write_park
 from perdure.store.protocol import Whole
+from perdure.telemetry.text import utc
 from perdure.version import VERSION
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def adopted(whole: Whole, *, exported_at: float) -> Whole:
     run = whole.run
     if run.state in FINISHED:
         return whole
-    when = clock.instant(exported_at).strftime("%Y-%m-%d %H:%M:%S UTC")
+    when = utc(exported_at)
     park = Park(
         code=RunImported.code,
         message=f"Run {run.name} was imported as it was on {when}; elsewhere it may have gone further.",

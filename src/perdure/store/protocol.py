@@ -6,7 +6,7 @@ the same transaction; everybody else writes to the mailbox.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from perdure.records import Append, Loss, Mail, Record, Run, Worker
+
+EVERY: Final = 2**31
+"""As a limit: all there are."""
 
 
 class Terms(Struct, frozen=True):
@@ -154,6 +157,9 @@ class Store(Protocol):
 
     def read_worker(self, worker_id: str) -> Worker | None:
         """The worker as it last made itself known; None once it has closed its store."""
+
+    def is_alive(self, worker_id: str, *, stall_seconds: float) -> bool:
+        """Whether this worker is there, and gave a sign of life not longer ago than that."""
 
     def is_running(self, run: Run, *, stall_seconds: float) -> bool:
         """Whether a live process holds this run; a dead or stalled one does not."""

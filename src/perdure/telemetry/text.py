@@ -6,7 +6,12 @@ the window; so every character that is not printable is shown by its escape.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from perdure import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _MINUTE: Final = 60.0
 _HOUR: Final = 3600.0
@@ -43,9 +48,20 @@ def age(seconds: float) -> str:
     return f"{seconds // _DAY:.0f} d"
 
 
+def utc(at: float) -> str:
+    """An instant, such as 2026-11-16 08:00:00 UTC."""
+    return clock.instant(at).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def counted(count: int, noun: str) -> str:
     """A number with its noun: 1 step, 46 steps."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def listed(words: Sequence[str], *, most: int) -> str:
+    """The first of them, and how many more there are: a, b and 3 more."""
+    more = f" and {len(words) - most:,} more" if len(words) > most else ""
+    return f"{', '.join(words[:most])}{more}"
 
 
 def octets(count: int) -> str:

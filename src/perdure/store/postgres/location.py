@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from perdure.errors import InvalidSettings
 
-SCHEMES: Final = ("postgres", "postgresql")
 _SCHEMA: Final = "perdure"
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 

@@ -79,14 +79,15 @@ class PostgresStore:
         rows = self._reader.fetch("read_worker", (worker_id,))
         return worker_of(rows[0])[0] if rows else None
 
+    def is_alive(self, worker_id: str, *, stall_seconds: float) -> bool:
+        """Whether this worker is there."""
+        return self._reader.again(lambda line: self._look(line, worker_id, stall_seconds)).presence is Presence.ALIVE
+
     def is_running(self, run: Run, *, stall_seconds: float) -> bool:
         """Whether a live process holds this run."""
-        return self._reader.again(lambda line: self._look(line, run, stall_seconds)).presence is Presence.ALIVE
+        return self.is_alive(run.holder, stall_seconds=stall_seconds)
 
-    def _look(self, connection: psycopg.Connection[Any], run: Run, stall_seconds: float) -> Seen:
-        return self._look_at(connection, run.holder, stall_seconds)
-
-    def _look_at(self, connection: psycopg.Connection[Any], worker_id: str, stall_seconds: float) -> Seen:
+    def _look(self, connection: psycopg.Connection[Any], worker_id: str, stall_seconds: float) -> Seen:
         return look(
             connection,
             worker_id,
@@ -127,7 +128,7 @@ class PostgresStore:
                 if not rows:
                     raise unknown_run(run_id, self.location)
                 run = verified_run(_run_of(rows[0]))
-                seen = self._look(connection, run, terms.stall_seconds)
+                seen = self._look(connection, run.holder, terms.stall_seconds)
                 presence = Presence.NONE if run.holder == worker_id else seen.presence
                 claimed = claim(run, claimant, seen.worker, presence, terms, unproven_seconds=seen.unproven_seconds)
                 if claimed.records:
@@ -232,7 +233,7 @@ class PostgresStore:
             return [
                 holder
                 for holder in holders
-                if self._look_at(connection, holder, stall_seconds).presence is not Presence.ALIVE
+                if self._look(connection, holder, stall_seconds).presence is not Presence.ALIVE
             ]
 
         return self._reader.again(look_at_all)
@@ -303,7 +304,7 @@ class PostgresStore:
         )
 
     def _refuse_held(self, connection: psycopg.Connection[Any], run: Run) -> None:
-        seen = self._look(connection, run, Settings().stall_seconds)
+        seen = self._look(connection, run.holder, Settings().stall_seconds)
         if seen.presence is Presence.ALIVE:
             raise held(run, seen.worker)
 

@@ -205,9 +205,13 @@ class SqliteStore:
             rows = fetch(reader, "read_worker", (worker_id,))
             return worker_of(rows[0]) if rows else None
 
+    def is_alive(self, worker_id: str, *, stall_seconds: float) -> bool:
+        """Whether this worker is there."""
+        return self._presence_of(worker_id, stall_seconds)[1] is Presence.ALIVE
+
     def is_running(self, run: Run, *, stall_seconds: float) -> bool:
         """Whether a live process holds this run."""
-        return self._presence(run, stall_seconds)[1] is Presence.ALIVE
+        return self.is_alive(run.holder, stall_seconds=stall_seconds)
 
     def _presence(self, run: Run, stall_seconds: float) -> tuple[Worker | None, Presence]:
         return self._presence_of(run.holder, stall_seconds)
@@ -370,7 +374,7 @@ class SqliteStore:
         """Those who hold runs and are not alive any more."""
         stall_seconds = Settings().stall_seconds
         holders = [holder for (holder,) in self._read("list_holders", ())]
-        return [holder for holder in holders if self._presence_of(holder, stall_seconds)[1] is not Presence.ALIVE]
+        return [holder for holder in holders if not self.is_alive(holder, stall_seconds=stall_seconds)]
 
     def list_workers(self) -> list[Worker]:
         """Every worker that is known."""

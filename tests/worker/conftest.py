@@ -1,0 +1,174 @@
+"""Workers as real processes on one store, and agents that write down what they do."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure import clock
+from tests.faces.conftest import Place
+from tests.postgres import schema_url
+
+PATIENCE = 60.0
+
+AGENTS = '''
+    import fcntl
+
+    def log(line):
+        with open("log.txt", "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(line + "\\n")
+
+    def hold(name):
+        """Stay inside a step until the test lets go."""
+        log(f"holding {name}")
+        while not os.path.exists(f"{name}.go"):
+            time.sleep(0.01)
+
+    @perdure.step
+    def work(name: str, number: int) -> int:
+        log(f"begin {name} {number}")
+        log(f"end {name} {number}")
+        return number
+
+    @perdure.effect
+    def send(name: str) -> str:
+        log(f"send {name}")
+        return name
+
+    @perdure.step
+    def stay(name: str) -> str:
+        hold(name)
+        return name
+
+    @perdure.agent
+    def job(name: str, steps: int) -> str:
+        for number in range(steps):
+            work(name, number)
+        return send(name)
+
+    @perdure.agent
+    def lingering(name: str) -> str:
+        work(name, 0)
+        stay(name)
+        work(name, 1)
+        return send(name)
+
+    @perdure.step
+    async def softly(name: str, number: int) -> int:
+        log(f"end {name} {number}")
+        return number
+
+    @perdure.agent
+    async def soft(name: str) -> int:
+        return sum([await softly(name, number) for number in range(5)])
+
+    @perdure.agent
+    def asks(name: str) -> str:
+        answer = perdure.ask("Go on?", options=["on", "off"]).choice
+        return send(f"{name} {answer}")
+
+    @perdure.agent
+    def poison(name: str) -> None:
+        log(f"poison {name}")
+        os.kill(os.getpid(), signal.SIGKILL)
+'''
+
+
+class Crew:
+    """A folder, a store, and the workers that were started on it."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.processes: list[subprocess.Popen[str]] = []
+        self.told: list[dict[str, Any]] = []
+        self._listeners: list[threading.Thread] = []
+        self._changed = threading.Condition()
+        place.write("app.py", AGENTS)
+
+    def start(self, agent: str, **arguments: object) -> str:
+        """Accept a run; its id."""
+        given = [f"{name}={value}" for name, value in arguments.items()]
+        result = self.place.perdure("start", f"app.py:{agent}", *given, "--json")
+        assert result.code == 0, result
+        return str(result.json()["run_id"])
+
+    def worker(self, *options: str, app: str = "app.py") -> subprocess.Popen[str]:
+        """Start a worker; what it tells is remembered."""
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "perdure", "worker", app, "--log", "json", *options],
+            cwd=self.place.folder,
+            env=self.place.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        listener = threading.Thread(target=self._listen, args=(process,), daemon=True)
+        listener.start()
+        self._listeners.append(listener)
+        return process
+
+    def until(self, seen: Any) -> None:
+        """Wait for something that the workers' lines or the log show."""
+        with self._changed:
+            waited = clock.elapsed_seconds() + PATIENCE
+            while not seen():
+                assert clock.elapsed_seconds() < waited, (self.told[-20:], self.log()[-20:])
+                self._changed.wait(0.05)
+
+    def ended(self, state: str = "completed") -> list[str]:
+        """The runs that reached this state, as the workers told."""
+        return [each["run_id"] for each in self.told if each["event"] == "run_ended" and each["state"] == state]
+
+    def log(self) -> list[str]:
+        return self.place.lines("log.txt")
+
+    def let_go(self, name: str) -> None:
+        (self.place.folder / f"{name}.go").touch()
+
+    def states(self) -> dict[str, tuple[str, str]]:
+        listed = self.place.perdure("ls", "--json", "--all").json()["runs"]
+        return {run["run_id"]: (run["state"], run["reason"]) for run in listed}
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+
+    def end(self) -> None:
+        for process, listener in zip(self.processes, self._listeners, strict=True):
+            process.kill()
+            listener.join(PATIENCE)
+            process.__exit__(None, None, None)
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            with self._changed:
+                self.told.append(
+                    {"pid": process.pid, **(json.loads(line) if line.startswith("{") else {"event": line})}
+                )
+                self._changed.notify_all()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def crew(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crew]:
+    place = Place(tmp_path)
+    if request.param == "sqlite":
+        made = Crew(place)
+        yield made
+        made.end()
+        return
+    with schema_url() as url:
+        place.environment["PERDURE_STORE"] = url
+        made = Crew(place)
+        yield made
+        made.end()
