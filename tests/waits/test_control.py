@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure import clock
+from perdure.engine import session as sessions
 from perdure.engine.child import child_id
 from perdure.engine.session import session
 from perdure.errors import NotInRun, RunCancelled, RunPaused, RunWaits, UnknownRun, UsageError
 from perdure.events import Observable, Progressed, RunEnded
-from perdure.records import Kind
+from perdure.records import Kind, Mail
 from perdure.store.lease import read_park
 from tests.engine.journals import bodies_of, records_of, run_of, runs, state_of
 from tests.engine.letters import open_effects
@@ -103,6 +105,27 @@ def test_a_running_run_ends_at_its_next_step_and_no_effect_follows(is_async: boo
     assert [mail.by for mail in session().store.read_mail("r") if mail.taken] == ["ada"]
     with pytest.raises(UsageError, match="was cancelled"):
         perdure.run(slow_async if is_async else slow, run_id="r")
+
+
+@pytest.mark.parametrize(("verb", "state"), [("cancel", "cancelled"), ("pause", "waiting (parked)")])
+def test_no_effect_begins_after_the_run_was_asked_to_stop(
+    monkeypatch: pytest.MonkeyPatch, verb: Any, state: str
+) -> None:
+    """The thread that looks for mail now and then never comes by: the effect itself looks."""
+    monkeypatch.setattr(sessions, "TICK_SECONDS", PATIENCE)
+    perdure.configure(renew_seconds=PATIENCE, stall_seconds=10 * PATIENCE, lease_seconds=10 * PATIENCE)
+
+    @perdure.agent
+    def payer() -> str:
+        send("ada")
+        session().store.post(Mail(0, "r", verb, "", "{}", "ops", clock.wall_seconds()))
+        return send("grace")
+
+    with pytest.raises((RunCancelled, RunPaused)):
+        perdure.run(payer, run_id="r")
+    assert world.lines == ["sent to ada"]
+    assert state_of("r") == state
+    assert open_effects("r") == []
 
 
 @BOTH

@@ -26,6 +26,7 @@ from perdure.engine.call import Prepared, Spec, approval_key, note_undoable, pri
 from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
 from perdure.engine.failure import message_of
 from perdure.engine.scope import Frame
+from perdure.engine.session import heed
 from perdure.engine.settle import (
     KNOWN_TO_HAPPEN,
     Happened,
@@ -334,10 +335,13 @@ def _refuse_endless(
 
 
 def _intend(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Generator[Operation, Any, Record]:
-    """Commit the intent, then make sure once more that nobody else has taken the run over."""
+    """Commit the intent, then make sure once more that nobody else has taken the run over.
+
+    A cancel or a pause that was committed before is heeded: no effect begins after somebody was told that none will.
+    """
     active, spec = prepared.active, prepared.spec
-    if active.signal is not None or active.deadline_at:
-        active.raise_if_stopped()
+    active.read(heed, active)
+    active.raise_if_stopped()
     sealed = codec.seal_arguments(prepared.arguments, of=spec.name)
     raw, blob, stored = active.stored_value(sealed)
     body = Intended(
