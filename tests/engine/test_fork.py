@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from perdure.engine import control
 from perdure.engine import fork as forks
 from perdure.engine.prefix import working_state
 from perdure.engine.session import close_sessions, session
-from perdure.errors import CheckpointCorrupt, EffectInDoubt, JournalDiverged, RunWaits, UsageError
+from perdure.errors import ApprovalDenied, CheckpointCorrupt, EffectInDoubt, JournalDiverged, RunWaits, UsageError
 from perdure.events import RunResumed
 from perdure.records import Kind, Run
 from perdure.store.lease import read_park
@@ -612,3 +613,95 @@ def test_a_run_forked_as_it_stands_gives_its_fork_what_is_in_doubt_now() -> None
     sent = [line for line in world.lines if line.startswith("send")]
     assert len(sent) == 2
     assert len(set(sent)) == 1
+
+
+class Refused(Exception):
+    """The bank says that it did nothing."""
+
+
+@perdure.effect(approve=True, certain=(Refused,))
+def wire(to: str) -> str:
+    if os.environ.get("REFUSE"):
+        raise Refused("closed")
+    world.note(f"wire {to}")
+    world.moment(f"wire {to}")
+    return f"wired {to}"
+
+
+@perdure.agent
+def payer() -> str:
+    fetch(0)
+    return wire("ada")
+
+
+def approved_run() -> None:
+    with pytest.raises(RunWaits):
+        perdure.run(payer, run_id="r")
+    control.answer("r", "approve")
+
+
+def asks_before_it_wires(made: Run) -> None:
+    """The fork performs nothing before somebody approves it, and then once."""
+    before = world.count("wire ada")
+    with pytest.raises(RunWaits, match="Perform wire"):
+        perdure.run(payer, run_id=made.run_id)
+    assert world.count("wire ada") == before
+    control.answer(made.run_id, "approve")
+    assert perdure.run(payer, run_id=made.run_id) == "wired ada"
+    assert world.count("wire ada") == before + 1
+
+
+def test_an_approval_lets_an_effect_happen_once_so_a_fork_before_the_effect_asks_anew() -> None:
+    approved_run()
+    perdure.run(payer, run_id="r")
+    planned = plan("r", 2, plan="train")
+    assert planned.asked_anew == ("Perform wire(to='ada')?",)
+    made = forks.accept(session().store, planned)
+    assert made.steps == 1
+    assert working_state(records_of(made.run_id)) == {"plan": Raw(b'"train"')}
+    asks_before_it_wires(made)
+
+
+def test_an_approval_of_an_effect_that_certainly_failed_is_not_the_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    approved_run()
+    monkeypatch.setenv("REFUSE", "1")
+    with pytest.raises(Refused):
+        perdure.run(payer, run_id="r")
+    made = [fork("r"), fork("r", 3)]
+    with pytest.raises(Refused):
+        perdure.run(payer, run_id=made[1].run_id)  # it has the recorded failure, which a resume attempts anew
+    monkeypatch.delenv("REFUSE")
+    for each in made:
+        asks_before_it_wires(each)
+    assert perdure.run(payer, run_id="r") == "wired ada"
+    assert world.count("wire ada") == 3
+
+
+def test_an_approved_effect_in_doubt_is_performed_by_the_fork_only_when_it_is_approved_there() -> None:
+    approved_run()
+    world.killed_at("wire ada", lambda: perdure.run(payer, run_id="r"))
+    made = fork("r")
+    with pytest.raises(EffectInDoubt):
+        perdure.run(payer, run_id=made.run_id)
+    post(made.run_id, "did_not_happen", name="wire")
+    asks_before_it_wires(made)
+
+
+def test_an_effect_that_was_denied_stays_denied_in_the_fork() -> None:
+    @perdure.agent
+    def agent() -> str:
+        try:
+            wire("ada")
+        except ApprovalDenied:
+            fetch(0)
+        return fetch(1)
+
+    with pytest.raises(RunWaits):
+        perdure.run(agent, run_id="r")
+    control.answer("r", "deny")
+    perdure.run(agent, run_id="r")
+    for at in (1, 2, 3):
+        made = fork("r", at)
+        assert made.steps == at
+        assert perdure.run(agent, run_id=made.run_id) == "page 1"
+    assert world.count("wire ada") == 0

@@ -17,10 +17,24 @@ from perdure.cli import COMMANDS, main
 for module in {verb.module for verb in COMMANDS.values()}:
     importlib.import_module(f"perdure.cli.{module}")
 
+def spoil(stream="", how=""):
+    # As a shell would leave a stream: with nothing behind it, with no room, with nobody who reads.
+    number = ["stdin", "stdout", "stderr"].index(stream) if stream else -1
+    if how == "full":
+        os.dup2(os.open("/dev/full", os.O_WRONLY), number)
+    elif how == "unread":
+        reading, writing = os.pipe()
+        os.close(reading)
+        os.dup2(writing, number)
+    elif how == "closed":
+        os.close(number)
+        setattr(sys, stream, None)
+
 def typed(words, out, err):
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out.fileno(), 1)
     os.dup2(err.fileno(), 2)
+    spoil(*os.environ.get("SPOILED", "").split())
     sys.argv = ["perdure", *words]
     code = main()
     sys.stdout.flush()

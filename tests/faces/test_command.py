@@ -19,7 +19,7 @@ from perdure.cli import perdure as root
 from tests.faces.conftest import Place, Result
 from tests.faces.many import many
 
-MAKE_A_STORE = ("demo", "run", "start", "import", "doctor", "completion")
+MAKE_A_STORE = ("demo", "run", "start", "worker", "import", "doctor", "completion")
 """Commands that begin something, bring it along, or look at the machine."""
 
 NEED_NO_STORE = ("completion", "doctor", "import")
@@ -119,9 +119,10 @@ def takes_run(verb: str) -> bool:
 def filled(verb: str, run: str) -> list[str]:
     """Words with which this command gets as far as the store."""
     known = {"run": run, "runs": run, "step": "1", "target": "work.py:twin", "scenario": "crash", "shell": "bash"}
+    known["apps"] = "work.py"
     wanted = [argument for argument in arguments_of(verb) if argument.required or argument.name in ("run", "runs")]
     words = [known.get(str(argument.name), "x") for argument in wanted]
-    return [*words, *{"settle": ["--fail"], "answer": ["x"]}.get(verb, [])]
+    return [*words, *{"settle": ["--fail"], "answer": ["x"], "drain": ["--all"]}.get(verb, [])]
 
 
 def test_perdure_and_python_m_perdure_are_one_command(place: Any) -> None:

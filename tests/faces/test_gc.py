@@ -83,7 +83,7 @@ def test_delete_asks_and_a_missing_terminal_is_no_yes(runs: Any) -> None:
     assert len(states(runs)) == 5
     assert "Remove 3 runs for good?" in typed(runs, ["gc", "--keep", "0s", "--delete"], b"n\n", code=2)
     assert len(states(runs)) == 5
-    assert "given back" in typed(runs, ["gc", "--keep", "0s", "--delete"], b"y\n")
+    assert "Removed" in typed(runs, ["gc", "--keep", "0s", "--delete"], b"y\n")
     assert len(states(runs)) == 2
 
 

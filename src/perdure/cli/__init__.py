@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import sys
 import traceback
 from typing import Final, NamedTuple
 
@@ -20,7 +19,8 @@ from perdure.cli.contract import refused
 from perdure.cli.misuse import explained, unknown_command
 from perdure.cli.mode import COMPLETING, is_coloured, mode
 from perdure.cli.options import store_option
-from perdure.cli.screen import INTERRUPTED_EXIT_CODE, NOBODY_READS_EXIT_CODE, fail, print_json, silence
+from perdure.cli.screen import INTERRUPTED_EXIT_CODE, fail, print_json, say
+from perdure.cli.streams import close_streams, open_streams, output
 from perdure.errors import InternalError, PerdureError, Signal
 from perdure.version import VERSION
 
@@ -30,26 +30,28 @@ class Verb(NamedTuple):
 
     module: str
     summary: str
+    acts: bool = True
+    """Whether it does anything but answer."""
 
 
 GROUPS: Final = {
     "Begin": {
-        "demo": Verb("demo", "watch an agent be killed, and go on"),
+        "demo": Verb("demo", "watch an agent be killed, and go on", acts=False),
         "run": Verb("run", "run a script or an agent; the same command resumes it"),
         "start": Verb("start", "accept a run, to be executed later"),
         "worker": Verb("worker", "execute runs of some agents until told to stop"),
         "resume": Verb("resume", "go on with a run where it stopped, or with all of them"),
     },
     "Look": {
-        "ps": Verb("ps", "what is unfinished, and the next command for each"),
-        "ls": Verb("ls", "list runs by any filter"),
-        "show": Verb("show", "what happened in a run, and why it stopped"),
-        "step": Verb("step", "everything about one step"),
-        "logs": Verb("logs", "the records of a run, a line each, as they come"),
-        "diff": Verb("diff", "compare two moments of a run, or two runs"),
+        "ps": Verb("ps", "what is unfinished, and the next command for each", acts=False),
+        "ls": Verb("ls", "list runs by any filter", acts=False),
+        "show": Verb("show", "what happened in a run, and why it stopped", acts=False),
+        "step": Verb("step", "everything about one step", acts=False),
+        "logs": Verb("logs", "the records of a run, a line each, as they come", acts=False),
+        "diff": Verb("diff", "compare two moments of a run, or two runs", acts=False),
     },
     "Decide": {
-        "inbox": Verb("inbox", "everything that waits for a person"),
+        "inbox": Verb("inbox", "everything that waits for a person", acts=False),
         "approve": Verb("approve", "say yes to what a run asks"),
         "reject": Verb("approve", "say no to it"),
         "answer": Verb("answer", "answer in any other way"),
@@ -65,15 +67,15 @@ GROUPS: Final = {
         "undo": Verb("undo", "take the effects of a run back"),
     },
     "Keep": {
-        "workers": Verb("workers", "who executes runs"),
+        "workers": Verb("workers", "who executes runs", acts=False),
         "drain": Verb("workers", "ask a worker to finish and end"),
-        "doctor": Verb("doctor", "whether runs are safe here, and what to mend"),
-        "verify": Verb("verify", "check every record, and say what is trusted"),
+        "doctor": Verb("doctor", "whether runs are safe here, and what to mend", acts=False),
+        "verify": Verb("verify", "check every record, and say what is trusted", acts=False),
         "repair": Verb("repair", "let a damaged run go on from what is trusted"),
         "export": Verb("export", "write a run to a file"),
         "import": Verb("import_", "take such a file in, verified"),
         "gc": Verb("gc", "remove runs that ended long ago"),
-        "completion": Verb("complete", "complete commands and run names in your shell"),
+        "completion": Verb("complete", "complete commands and run names in your shell", acts=False),
     },
 }
 """Every command, by what somebody is after."""
@@ -95,6 +97,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             raise unknown_command(args[0], COMMANDS, args)
+        mode.acts = bool(args) and args[0] in COMMANDS and COMMANDS[args[0]].acts
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -117,39 +120,71 @@ class Commands(click.Group):
                 formatter.write_dl([(f"{name:<{_NAME_COLUMNS}}", verb.summary) for name, verb in group.items()])
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(VERSION, prog_name="perdure")
 @store_option
-def perdure() -> None:
+@click.pass_context
+def perdure(context: click.Context) -> None:
     """Crash recovery for AI agents: see the runs, answer and resume them, settle what is in doubt."""
+    if context.invoked_subcommand is None:
+        say(context.get_help())
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit code says how it ended."""
-    _print_everything()
+    open_streams()
     if COMPLETING in os.environ:
         return _complete(arguments)
+    try:
+        return _heard(_ended(arguments))
+    finally:
+        close_streams()
+
+
+def _ended(arguments: list[str] | None) -> int:
+    """Do what was typed, and say what went wrong."""
     try:
         code = perdure.main(
             arguments, prog_name="perdure", standalone_mode=False, color=None if is_coloured() else False
         )
-        sys.stdout.flush()
     except click.ClickException as error:
         return _refuse(explained(error, arguments))
     except (click.Abort, KeyboardInterrupt):
         fail("interrupted; what was recorded is kept (perdure ps)")
         return INTERRUPTED_EXIT_CODE
-    except BrokenPipeError:
-        silence()
-        return NOBODY_READS_EXIT_CODE
     except PerdureError as error:
         return _refuse(error)
     except Signal as signal:
         fail(f"{signal}")
         return 1
     except Exception as error:  # noqa: BLE001 - the last place: a fault of ours is named, not dumped
+        if isinstance(error, OSError) and _place(error).name == click.echo.__name__:
+            return _unheard(error)
         return _refuse(_fault(error))
     return code if isinstance(code, int) else 0
+
+
+def _unheard(error: OSError) -> int:
+    """What click itself shows could not be written."""
+    mode.acts = True
+    output.lose(error)
+    mode.acts = False
+    return output.exit_code
+
+
+def _heard(code: int) -> int:
+    """The exit code, once everything is written; that an answer got lost is said, and is only an error of its own
+    where there was nothing else to do than to answer.
+    """
+    close_streams()
+    if output.complaint:
+        fail(output.complaint)
+    return code or (0 if mode.acts or output.lost is None else output.exit_code)
 
 
 def _complete(arguments: list[str] | None) -> int:
@@ -161,15 +196,16 @@ def _complete(arguments: list[str] | None) -> int:
 
 def _refuse(error: PerdureError) -> int:
     """Say what went wrong, to whoever asked; the exit code is its family."""
+    mode.acts = True  # what went wrong is what the exit code tells, whether it can be shown or not
     if mode.as_json:
         print_json(refused(error))
-    else:
+    if not mode.as_json or output.lost is not None:
         fail(*error.lines())
     return error.exit_code
 
 
 def _fault(error: Exception) -> InternalError:
-    place = traceback.extract_tb(error.__traceback__)[-1]
+    place = _place(error)
     return InternalError(
         f"{type(error).__name__}: {error} ({os.path.basename(place.filename)}, line {place.lineno}).",  # noqa: PTH119
         safe="what was recorded is kept.",
@@ -177,8 +213,6 @@ def _fault(error: Exception) -> InternalError:
     )
 
 
-def _print_everything() -> None:
-    """A character the terminal does not know is shown as a question mark, not raised as an error."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+def _place(error: Exception) -> traceback.FrameSummary:
+    """Where it was raised."""
+    return traceback.extract_tb(error.__traceback__)[-1]

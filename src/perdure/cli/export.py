@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
@@ -15,9 +14,9 @@ import click
 from msgspec import Meta, Struct
 
 from perdure import clock
-from perdure.cli.options import command, json_option, looking, runs_argument, store_option
+from perdure.cli.options import command, complete_files, json_option, looking, runs_argument, store_option
 from perdure.cli.runs import every_run, find_run
-from perdure.cli.screen import bold, dim, doubtful, print_json, say, tell
+from perdure.cli.screen import bold, dim, doubtful, print_json, say, say_lines, tell
 from perdure.errors import CheckpointCorrupt, StoreUnavailable, UsageError
 from perdure.records import FINISHED, Kind, Run, read_body
 from perdure.store.portable import lines_of
@@ -53,7 +52,14 @@ class Exported(Struct, frozen=True):
 @click.command()
 @runs_argument
 @click.option("--all", "everything", is_flag=True, help="Every run.")
-@click.option("--output", "-o", metavar="FILE", default="", help="Where to: a file, a folder for several runs, or -.")
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    default="",
+    shell_complete=complete_files,
+    help="Where to: a file, a folder for several runs, or -.",
+)
 @click.option("--force", is_flag=True, help="Write over files that are there.")
 @json_option(Exported)
 @store_option
@@ -138,9 +144,7 @@ def _write(file: BinaryIO, lines: Iterator[bytes]) -> str:
 
 def _stream(store: Store, run: Run) -> None:
     whole = store.load_whole(run.run_id)
-    for line in lines_of(whole, store.load_blob, children=_children(store, whole)):
-        sys.stdout.buffer.write(line)
-    sys.stdout.buffer.flush()
+    say_lines(lines_of(whole, store.load_blob, children=_children(store, whole)))
     tell(f"{bold(legible(whole.run.name))}  exported: {counted(len(whole.records), 'record')}")
 
 

@@ -166,7 +166,7 @@ def _show_consequences(fork: Fork, *, is_undone: bool) -> None:
 def _show(store: Store, fork: Fork, made: Run, values: dict[str, Raw]) -> None:
     original = legible(fork.original.name)
     say(f"{bold(made.name)}  fork of {original} at step {fork.origin.at} of {fork.steps}")
-    stands = f"{counted(fork.origin.at, 'step')}, not repeated" if fork.origin.at else "nothing: it begins anew"
+    stands = f"{counted(made.steps, 'step')}, not repeated" if made.steps else "nothing: it begins anew"
     lines = [("keeps", stands)]
     lines += [("in doubt", f"{legible(shown)}, as in {original}, under the same key") for shown in fork.in_doubt]
     lines += [("asks anew", legible(text)) for text in fork.asked_anew]

@@ -13,7 +13,7 @@ import click
 from msgspec import Meta, Struct
 
 from perdure.cli.contract import RunObject, run_object
-from perdure.cli.options import command, json_option, making, store_option
+from perdure.cli.options import command, complete_files, json_option, making, store_option
 from perdure.cli.screen import bold, dim, doubtful, good, print_json, say
 from perdure.cli.status import status_of
 from perdure.errors import RunImported, UsageError
@@ -48,7 +48,7 @@ class Imported(Struct, frozen=True):
 
 
 @click.command(name="import")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, shell_complete=complete_files)
 @json_option(Imported)
 @store_option
 def import_(files: tuple[str, ...], *, as_json: bool) -> None:

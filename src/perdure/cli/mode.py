@@ -26,6 +26,8 @@ class Mode:
     """How this process answers; `--json` sets it before the command begins."""
 
     as_json = False
+    acts = False
+    """Whether the command does something: then its exit code tells of that, also where its answer cannot be shown."""
 
 
 mode: Final = Mode()

@@ -40,6 +40,7 @@ def store_option(command: F) -> F:
         metavar="PATH",
         expose_value=False,
         callback=_choose_store,
+        shell_complete=complete_files,
         help="Where the runs are kept: PERDURE_STORE, else ./.perdure/perdure.db.",
     )(command)
 
@@ -138,6 +139,14 @@ def making() -> Iterator[Store]:
     refuse_memory(settings.store)
     with contextlib.closing(open_store(settings.store, seconds=settings.open_seconds)) as store:
         yield store
+
+
+def complete_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Leave it to the shell: here the name of a file is typed."""
+    del context, parameter
+    from click.shell_completion import CompletionItem  # which only a shell that completes needs
+
+    return [CompletionItem(incomplete, type="file")]
 
 
 def _complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -11,7 +11,7 @@ from perdure.cli.arguments import bound_arguments
 from perdure.cli.contract import run_object
 from perdure.cli.mode import mode
 from perdure.cli.moving import describing, move
-from perdure.cli.options import json_option, looking, refuse_memory, store_option
+from perdure.cli.options import complete_files, json_option, looking, refuse_memory, store_option
 from perdure.cli.outcome import Moved, Saved
 from perdure.cli.progress import Progress
 from perdure.cli.screen import print_json
@@ -56,8 +56,8 @@ def request_options(command: F) -> F:
 
 
 @click.command(cls=Targeted)
-@click.argument("target", metavar="TARGET")
-@click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED)
+@click.argument("target", metavar="TARGET", shell_complete=complete_files)
+@click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_files)
 @request_options
 @click.option("--fresh", is_flag=True, help="Start over, even if an unfinished run of the same call is there.")
 @json_option(Moved)

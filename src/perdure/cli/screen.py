@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
 from perdure.cli.mode import is_plain, mode
+from perdure.cli.streams import output
 from perdure.telemetry.text import legible_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 PLAIN_COLUMNS: Final = 80
 """The width of output that goes to no terminal."""
 
 INTERRUPTED_EXIT_CODE: Final = 130
-NOBODY_READS_EXIT_CODE: Final = 141
-"""As a shell tells them of commands that SIGINT and SIGPIPE ended."""
+"""As a shell tells it of a command that SIGINT ended."""
 
 
 def say(text: str = "", *, newline: bool = True) -> None:
-    """Show a line of the answer on standard output; the command is over once nobody reads it."""
+    """Show a line of the answer on standard output; a command that only looks is over once nobody reads it."""
+    if output.lost is not None:
+        output.lose(output.lost)
+        return
     try:
         click.echo(text, nl=newline)
-    except BrokenPipeError:
-        silence()
-        raise click.exceptions.Exit(NOBODY_READS_EXIT_CODE) from None
+    except OSError as error:
+        output.lose(error)
+
+
+def say_lines(lines: Iterable[bytes]) -> None:
+    """Write these to standard output as they are; where that cannot be, it is no use to go on."""
+    mode.acts = False
+    try:
+        for line in lines:
+            if output.lost is not None:
+                output.lose(output.lost)
+            sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        output.lose(error)
 
 
 def print_json(value: object) -> None:
@@ -49,16 +66,12 @@ def say_next(command: str, *, margin: str = "  ") -> None:
     say(f"{margin}{dim('next:')} {command}")
 
 
-def silence() -> None:
-    """Nobody reads standard output any more: nothing further is written to it, not even when Python ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def fail(*lines: str) -> None:
     """Show lines on standard error; the first says whose they are."""
     for number, line in enumerate(lines):
         mine = line if number or line.startswith("perdure: ") else f"perdure: {line}"
-        click.echo(legible_lines(mine), err=True)
+        with contextlib.suppress(OSError, ValueError):
+            click.echo(legible_lines(mine), err=True)
 
 
 def bold(text: str) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from perdure.cli.app import targeted_agent
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.mode import mode
-from perdure.cli.options import command, json_option, looking, refuse_memory, store_option
+from perdure.cli.options import command, complete_files, json_option, looking, refuse_memory, store_option
 from perdure.cli.run import Targeted, request_of, request_options, with_arguments
 from perdure.cli.screen import bold, dim, print_json, say, say_next
 from perdure.cli.status import status_of
@@ -21,7 +21,7 @@ from perdure.telemetry.text import legible
 
 
 @click.command(cls=Targeted)
-@click.argument("target", metavar="TARGET")
+@click.argument("target", metavar="TARGET", shell_complete=complete_files)
 @click.argument("arguments", metavar="[NAME=VALUE]...", nargs=-1, type=click.UNPROCESSED)
 @request_options
 @json_option(RunObject)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 import msgspec
 
+from perdure.cli.options import complete_files
 from perdure.errors import UsageError
 from perdure.telemetry.text import legible
 
@@ -63,7 +64,12 @@ def tags_of(texts: Iterable[str], *, safe: str) -> dict[str, str]:
 def app_option(what: str) -> Callable[[F], F]:
     """`--app FILE|MODULE`: where code is loaded from."""
     return click.option(
-        "--app", "apps", metavar="FILE|MODULE", multiple=True, help=f"The code of {what}; may be repeated."
+        "--app",
+        "apps",
+        metavar="FILE|MODULE",
+        multiple=True,
+        shell_complete=complete_files,
+        help=f"The code of {what}; may be repeated.",
     )
 
 

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from perdure import clock, events
 from perdure.cli.app import load_agents
 from perdure.cli.mode import is_terminal, mode
-from perdure.cli.options import json_option, refuse_memory, store_option
+from perdure.cli.options import complete_files, json_option, refuse_memory, store_option
 from perdure.cli.screen import print_json, tell
 from perdure.engine.agent import spec_of
 from perdure.engine.session import session
@@ -41,7 +41,7 @@ class Worked(Struct, frozen=True):
 
 
 @click.command()
-@click.argument("apps", metavar="FILE|MODULE...", nargs=-1, required=True)
+@click.argument("apps", metavar="FILE|MODULE...", nargs=-1, required=True, shell_complete=complete_files)
 @click.option("--concurrency", metavar="N", default=10, type=click.IntRange(min=1), help="Runs at a time. [10]")
 @click.option("--grace", metavar="SECONDS", default=30.0, help="How long a step may go on after SIGTERM. [30]")
 @click.option(

@@ -13,14 +13,12 @@ from perdure.cli.screen import bad, bold, dim, doubtful, good, print_json, say
 from perdure.errors import UsageError
 from perdure.records import RunState
 from perdure.settings import current_settings
-from perdure.store.protocol import Which
+from perdure.store.protocol import EVERY, Which
 from perdure.telemetry.text import age, counted, legible
 
 if TYPE_CHECKING:
     from perdure.records import Worker
     from perdure.store.protocol import Store
-
-_EVERY = 2**31
 
 
 class WorkerObject(Struct, frozen=True):
@@ -96,7 +94,7 @@ def drain(worker: str | None, *, everybody: bool, as_json: bool) -> None:
 
 
 def _objects(store: Store) -> tuple[WorkerObject, ...]:
-    held = store.find_runs(Which(states=(RunState.RUNNING,)), limit=_EVERY)
+    held = store.find_runs(Which(states=(RunState.RUNNING,)), limit=EVERY)
     counts: dict[str, int] = {}
     for run in held:
         counts[run.holder] = counts.get(run.holder, 0) + 1

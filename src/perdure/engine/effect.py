@@ -253,9 +253,7 @@ def effect_flow(prepared: Prepared[EffectSpec]) -> Generator[Operation, Any, Any
     match decision:
         case Fresh(attempt, not_before, forgiven, since):
             yield from _refuse_moved(prepared)
-            denied = yield from approval(prepared)
-            if denied is not None:
-                raise (yield from record_failure(prepared, Kind.RECEIPT, denied, attempt=attempt, seconds=0.0))
+            yield from _approved(prepared, attempt)
             if not_before:
                 yield Pause(min(not_before - clock.wall_seconds(), 2 * prepared.spec.retry.max_delay_seconds))
             yield from refuse_late(prepared, Kind.RECEIPT, decision)
@@ -264,12 +262,20 @@ def effect_flow(prepared: Prepared[EffectSpec]) -> Generator[Operation, Any, Any
             if isinstance(settled, Happened):
                 return _undoable(prepared, settled.value)
             attempt, key_at = settled.attempt, settled.key_at
+            yield from _approved(prepared, attempt)  # a fork, or a run that lost records, may not have the approval
         case Verdicted(verdict):
             return _undoable(prepared, verdict_value(prepared, verdict))
         case _:
             raise AssertionError(decision)
     value = yield from _perform(prepared, attempt, key_at, forgiven=forgiven, since=since)
     return _undoable(prepared, value)
+
+
+def _approved(prepared: Prepared[EffectSpec], attempt: int) -> Generator[Operation, Any, None]:
+    """Go on where the effect may be performed; otherwise record the refusal, and raise it."""
+    denied = yield from approval(prepared)
+    if denied is not None:
+        raise (yield from record_failure(prepared, Kind.RECEIPT, denied, attempt=attempt, seconds=0.0))
 
 
 def _refuse_moved(prepared: Prepared[EffectSpec]) -> Generator[Operation, Any, None]:

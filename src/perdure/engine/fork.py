@@ -3,7 +3,8 @@
 What was completed before the cut stays completed, and stays the other run's: the fork never takes it back. An effect
 that was in doubt there is in doubt in the fork too, under the same key; so is one that began after the last completed
 step, where the fork has all of them. What else came after the cut is performed again, under new keys. A wait that was
-open at the cut is begun anew, so a question is asked by the fork itself. The other run is only read.
+open at the cut is begun anew, so a question is asked by the fork itself; so is an approval of an effect that had not
+happened by then, because it lets the effect happen once. The other run is only read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from perdure import clock, codec
-from perdure.engine.active import made_key
+from perdure.engine.active import APPROVAL, made_key
+from perdure.engine.approval import DENY
 from perdure.engine.names import new_name, new_run_id
 from perdure.engine.prefix import completes, cut, steps_in
 from perdure.engine.signature import shown_call
@@ -93,8 +95,9 @@ def planned(store: Store, run: Run, *, at: int | None, given: Mapping[str, Raw],
     if store.is_running(original, stall_seconds=stall_seconds):
         _refuse_in_flight(original, before, whole)
     run_id, name = new_run_id(), new_name()
-    inherited = _inherited(kept[1:], before, original, name)
-    last = records[position - 1].key if at else ""
+    unused = _unused_approvals(before)
+    inherited = _inherited(kept[1:], before, original, name, without=unused)
+    last = next((record.key for record in reversed(inherited) if completes(record)), "")
     origin = _origin(original, before, kept, at=at, last=last, given=given, records=1 + len(inherited))
     row, first = _first(original, whole.started(), origin, given, run_id=run_id, name=name)
     cost = _cost(inherited)
@@ -104,7 +107,7 @@ def planned(store: Store, run: Run, *, at: int | None, given: Mapping[str, Raw],
         ),
         at=row.created_at,
         records=(first, *_numbered(inherited)),
-        steps=at,
+        steps=at - len(unused),
         tokens=cost.tokens,
         dollars=cost.dollars,
     )
@@ -116,7 +119,7 @@ def planned(store: Store, run: Run, *, at: int | None, given: Mapping[str, Raw],
         steps=steps,
         repeated=_repeated(before, whole, later),
         in_doubt=tuple(entry.shown_call() for _, entry in before.open_entries()),
-        asked_anew=_asked_anew(whole if at == steps else before),
+        asked_anew=_asked_anew(whole if at == steps else before, unused),
         restored=_restored(kept),
     )
 
@@ -139,12 +142,34 @@ def _refuse_in_flight(original: Run, before: Journal, whole: Journal) -> None:
             )
 
 
-def _inherited(records: Sequence[Record], before: Journal, original: Run, name: str) -> list[Record]:
+def _inherited(
+    records: Sequence[Record], before: Journal, original: Run, name: str, *, without: Mapping[str, Entry]
+) -> list[Record]:
     """The records of the other run that the fork begins with; waits that were open are left out, to be begun anew."""
     kept = [
-        record for record in records if record.kind != Kind.WAIT or before.entries[record.key].completion is not None
+        record
+        for record in records
+        if record.key not in without and (record.kind != Kind.WAIT or before.entries[record.key].completion is not None)
     ]
     return [_moved(record, original.name, name) for record in kept]
+
+
+def _unused_approvals(before: Journal) -> dict[str, Entry]:
+    """The approvals, by key, of effects that had not happened by the cut: the other run may still use them."""
+    found = {}
+    for key, entry in before.entries.items():
+        approves = key.removesuffix(APPROVAL)
+        effect = before.entries.get(approves)
+        is_used = effect is not None and not effect.is_open and has_happened(effect)
+        if approves != key and entry.completion is not None and not is_used and not _is_denied(entry):
+            found[key] = entry
+    return found
+
+
+def _is_denied(entry: Entry) -> bool:
+    """Whether somebody said no, which lets nothing happen, and stands."""
+    value = msgspec.json.decode(bytes(entry.done.value)) if entry.done is not None else None
+    return isinstance(value, dict) and value.get("choice") == DENY
 
 
 def _moved(record: Record, before: str, name: str) -> Record:
@@ -288,8 +313,9 @@ def _is_child(entry: Entry) -> bool:
     return opened is not None and bool(opened.child)
 
 
-def _asked_anew(before: Journal) -> tuple[str, ...]:
-    opened = [read_body(entry.wait) for entry in before.entries.values() if entry.wait and entry.is_waiting]
+def _asked_anew(before: Journal, unused: Mapping[str, Entry]) -> tuple[str, ...]:
+    waiting = [entry.wait for key, entry in before.entries.items() if entry.is_waiting or key in unused]
+    opened = [read_body(wait) for wait in waiting if wait is not None]
     return tuple(wait.question.text for wait in opened if wait.question is not None)
 
 

@@ -205,13 +205,13 @@ def plain(error: BaseException, location: Location) -> PerdureError:
             return StoreUnavailable(
                 f"The role may not do this in {where}: {said}.",
                 safe="nothing was changed.",
-                hint=f"GRANT CREATE ON DATABASE … TO the role, or let an owner run: perdure migrate --store {where}",
+                hint="let a role that may make tables start something once, or GRANT this one what it lacks",
             )
         case server.UndefinedTable() | server.InvalidSchemaName():
             return StoreUnavailable(
                 f"There is no store in {where} (schema {location.schema}).",
                 safe="nothing was changed.",
-                hint=f"perdure migrate --store {where}",
+                hint="start a run or a worker: it makes the tables",
             )
         case psycopg.ProgrammingError() if "invalid URI" in said or "invalid connection option" in said:
             return InvalidSettings(f"store {where}: {said}.", safe="nothing was started.", hint="mend the URL")

@@ -40,14 +40,14 @@ def check_schema(line: Line) -> None:
         raise StoreUnavailable(
             f"There is no store in {location.shown} (schema {location.schema}).",
             safe="nothing was changed.",
-            hint=f"run something first, or: perdure migrate --store {location.shown}",
+            hint="start a run or a worker: it makes the tables",
         )
     refuse_newer(version, location)
     if version < len(load_schema("perdure.store.postgres")):
         raise StoreUnavailable(
             f"The store in {location.shown} is of an older perdure (schema version {version}).",
             safe="nothing was changed.",
-            hint=f"perdure migrate --store {location.shown}",
+            hint="start a run or a worker: it brings the tables up to date",
         )
 
 
