@@ -124,6 +124,7 @@ class AttemptFailed(Event, frozen=True):
     attempt: int
     error: str
     next_in_seconds: float
+    key: str = ""
 
 
 class IntentRecorded(Event, frozen=True):
@@ -132,6 +133,7 @@ class IntentRecorded(Event, frozen=True):
     number: int
     step: str
     attempt: int
+    key: str = ""
 
 
 class DoubtFound(Event, frozen=True):
@@ -139,6 +141,7 @@ class DoubtFound(Event, frozen=True):
 
     step: str
     why: str
+    key: str = ""
 
 
 class DoubtPending(Event, frozen=True):
@@ -154,6 +157,7 @@ class DoubtSettled(Event, frozen=True):
     step: str
     outcome: str
     by: str
+    key: str = ""
 
 
 class WaitOpened(Event, frozen=True):
@@ -163,6 +167,7 @@ class WaitOpened(Event, frozen=True):
     reason: str
     shown: str
     due_at: float
+    key: str = ""
 
 
 class RunLeft(Event, frozen=True):

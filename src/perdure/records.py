@@ -563,9 +563,13 @@ def mail_digest(mail: Mail) -> bytes:
     return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
 
 
-def undo_id(run_id: str) -> str:
-    """The id of the run that takes back the effects of this one; always the same, so that there is one."""
-    return f"undo-{hashlib.sha256(run_id.encode()).hexdigest()[:DIGEST_BYTES]}"
+def undo_id(run_id: str, number: int = 1) -> str:
+    """The id of the run that takes back the effects of this one; always the same, so that there is one.
+
+    Once it was cancelled, the next one may: each that comes after a cancelled one has the next number.
+    """
+    place = run_id if number == 1 else f"{run_id}\n{number}"
+    return f"undo-{hashlib.sha256(place.encode()).hexdigest()[:DIGEST_BYTES]}"
 
 
 def blob_digest(content: bytes) -> bytes:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from perdure import clock
 from perdure.engine.mailbox import Letter, mail_key
-from perdure.engine.whereabouts import UNDO_AGENT, continuation, undoing_of
+from perdure.engine.whereabouts import UNDO_AGENT, continuation, undoing_of, undone_by
 from perdure.errors import CheckpointCorrupt, CommitsLost, PerdureError, ResourceChanged, ResourceMissing, RunPaused
 from perdure.forms import approving
 from perdure.records import FINISHED, Ended, Kind, Note, Opened, Repaired, Run, RunState, WaitReason, read_body
@@ -119,10 +119,17 @@ class Commands:
     def resume(self, run: Run, *options: str) -> str:
         """How to resume; the demo's code is known, any other must be named."""
         if run.agent == UNDO_AGENT:
-            return self("undo", self.named(run), "--app", "FILE")
+            other = undone_by(self._runs, run) if self._runs is not None else None
+            return self.undo(run, of=other or run)
         if is_demo(run.agent):
             return self("resume", self.named(run), *options)
         return self("resume", self.named(run), *options, "--app", likely_app(run.agent) or "FILE")
+
+    def undo(self, run: Run, *, of: Run | None = None) -> str:
+        """How to take back what a run did; where this one is to do that, `of` is the run whose code knows how."""
+        agent = (of or run).agent
+        app = () if is_demo(agent) else ("--app", likely_app(agent) or "FILE")
+        return self("undo", self.named(run), *app)
 
     def settle(self, run: Run, effect: OpenEffect, others: list[OpenEffect]) -> str:
         """How to settle this effect, by its name where that is enough."""
@@ -302,8 +309,10 @@ def undone_words(store: Store, run: Run, commands: Commands) -> tuple[str, str]:
         return "", ""
     if undoing.state == RunState.COMPLETED:
         return f"its effects were taken back by {undoing.name}", ""
+    following = commands.undo(run)
+    if undoing.state == RunState.CANCELLED:
+        return f"{undoing.name} was cancelled while it took its effects back", following
     where = undoing.reason.replace("_", " ") or undoing.state
-    following = commands("undo", commands.named(run), "--app", likely_app(run.agent) or "FILE")
     return f"{undoing.name} is to take its effects back ({where})", following
 
 

@@ -16,7 +16,7 @@ from perdure.engine.effect import EffectSpec
 from perdure.engine.lifecycle import load
 from perdure.engine.session import session
 from perdure.engine.undo import Plan, planned
-from perdure.engine.undoing import refuse_unended, take_back, undone_run
+from perdure.engine.undoing import cancelled_undoings, refuse_unended, take_back, undone_run
 from perdure.engine.whereabouts import UNDO_AGENT, undoing_of
 from perdure.errors import EffectInDoubt, RunSuspended, RunWaits, UsageError
 from perdure.events import StepCompleted
@@ -57,7 +57,9 @@ def trip() -> str:
 def plan(run_id: str, *effects: Any) -> Plan:
     found = [spec_of(effect) for effect in (book, send, *effects)]
     specs = {spec.name: spec for spec in found if isinstance(spec, EffectSpec)}
-    return planned(run_of(run_id), records_of(run_id), specs, load=session().store.load_blob)
+    store = session().store
+    earlier = cancelled_undoings(store, run_of(run_id))
+    return planned(run_of(run_id), records_of(run_id), specs, load=store.load_blob, earlier=earlier)
 
 
 def undo(run_id: str, *effects: Any) -> int:
@@ -236,8 +238,25 @@ def test_a_failed_run_that_went_on_since_the_plan_was_drawn_is_not_undone() -> N
         perdure.run(agent, run_id="r")
     with pytest.raises(UsageError, match="gone on meanwhile"):
         take_back(session(), drawn)
-    assert undid() == []
+    assert (undid(), state_of(undo_id("r"))) == ([], "cancelled")
+    assert undoing_of(session().store, "r") is None
+    with pytest.raises(ValueError, match="no room"):
+        perdure.run(agent, run_id="r")  # nobody takes its effects back: it may go on
     assert undo("r") == 1
+    assert state_of(undo_id("r", 2)) == "completed"
+
+
+def test_what_a_cancelled_undo_took_back_is_not_taken_back_again() -> None:
+    perdure.run(trip, run_id="r")
+    world.killed_at("undid flight", lambda: undo("r"))
+    control.cancel(undo_id("r"))
+    assert undoing_of(session().store, "r") == run_of(undo_id("r"))
+    found = plan("r")
+    assert [effect.shown for effect in found.undone] == ["book(what='hotel', seats=1)"]
+    whys = {left.shown: left.why for left in found.left}
+    assert whys["book(what='flight', seats=1)"] == "it is in doubt whether it was taken back before"
+    assert undo("r") == 0
+    assert undid() == NEWEST_FIRST
 
 
 def test_what_a_failing_run_took_back_itself_is_not_taken_back_again() -> None:

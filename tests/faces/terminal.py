@@ -44,3 +44,37 @@ def _shown(place: Any, arguments: list[str], keys: bytes | None, code: int | Non
     os.close(ours)
     assert code is None or ended == code, told.decode()
     return told.decode()
+
+
+def line_after_tab(place: Any, line: str) -> str:
+    """What stands on the line of a bash that knows perdure's completion, once somebody typed this and pressed Tab."""
+    opening = place.folder / ".opening"
+    opening.write_text(
+        'eval "$(perdure completion bash)"\n'
+        'bind "set bell-style none"\n'
+        'bind -x \'"\\C-g": echo "line=[$READLINE_LINE]"; exit\'\n'
+        "PS1='ready> '\n"
+    )
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        ["bash", "--noprofile", "--rcfile", str(opening), "-i"],
+        cwd=place.folder,
+        env={**place.environment, "TERM": "dumb", "INPUTRC": os.devnull, "COLUMNS": "200"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    told = ""
+    try:
+        while "ready> " not in told:
+            told += os.read(ours, 65536).decode()
+        os.write(ours, f"{line}\t\a".encode())
+        while "]" not in told.partition("line=[")[2]:
+            told += os.read(ours, 65536).decode()
+    finally:
+        process.kill()
+        process.wait(SECONDS)
+        os.close(ours)
+    return told.partition("line=[")[2].partition("]")[0]

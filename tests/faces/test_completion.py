@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.cli import COMMANDS
+from tests.faces.terminal import line_after_tab
 from tests.faces.waiting import ASKING
 
 
@@ -79,6 +80,26 @@ def test_only_runs_that_can_be_meant_are_offered(typing: Any) -> None:
     by_agent = {run["agent"]: run["name"] for run in typing.runs()}
     assert completed(typing, "cancel", "") == [by_agent["work.listen"], by_agent["work.choose"]]
     assert completed(typing, "settle", "") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("perdure run op", "perdure run ops.py "),
+        ("perdure start op", "perdure start ops.py "),
+        ("perdure worker op", "perdure worker ops.py "),
+        ("perdure resume - --app op", "perdure resume - --app ops.py "),
+        ("perdure import ki", "perdure import kind.perdure "),
+        ("perdure run ops.py ki", "perdure run ops.py kind.perdure "),
+        ("perdure export - -o ki", "perdure export - -o kind.perdure "),
+        ("perdure ps --store ki", "perdure ps --store kind.perdure "),
+        ("perdure appr", "perdure approve "),
+    ],
+)
+def test_file_names_are_completed_where_a_file_is_meant(typing: Any, line: str, expected: str) -> None:
+    (typing.folder / "ops.py").touch()
+    (typing.folder / "kind.perdure").touch()
+    assert line_after_tab(typing, line) == expected
 
 
 def test_named_store_is_the_one_that_is_looked_at(typing: Any) -> None:

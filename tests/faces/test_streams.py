@@ -75,8 +75,9 @@ def test_exit_code_of_a_run_tells_of_the_run(place: Any, spoiled: str, json_word
 
 @pytest.mark.parametrize("verb", [verb for verb in COMMANDS if not COMMANDS[verb].acts and verb not in BLOCKING])
 def test_command_that_only_looks_says_that_it_could_not_answer(stores: Stores, verb: str) -> None:
+    words = [verb, *filled(verb, "twin-1"), *(["0"] if verb == "diff" else [])]
     for how in ("full", "closed"):
-        (result,) = many(stores, [[verb, *filled(verb, "twin-1")]], SPOILED=f"stdout {how}")
+        (result,) = many(stores, [words], SPOILED=f"stdout {how}")
         assert result.code == 1, result
         assert result.err.splitlines()[-1].startswith("perdure: the answer could not be written"), result
 

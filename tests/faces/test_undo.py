@@ -39,7 +39,7 @@ TRIP = """
         send("ada")
         helper.rent("car")
         book("hotel")
-        if end == "fail":
+        if end == "fail" and "ROOM" not in os.environ:
             raise ValueError("no room")
         if end == "ask":
             perdure.ask("Go?", options=["yes", "no"])
@@ -69,6 +69,12 @@ HELPER = """
     @perdure.effect(undo=give_back)
     def rent(what: str) -> str:
         return what
+"""
+RACING = """
+    import subprocess
+
+    command = [sys.executable, "-P", "-m", "perdure", "retry", os.environ["WINS"], "--app", "trip.py"]
+    subprocess.run(command, check=True, env={**os.environ, "ROOM": "1"})
 """
 TAKEN_BACK = ["cancel hotel id-hotel", "give back car", "cancel flight id-flight"]
 
@@ -156,7 +162,7 @@ def test_killed_inside_an_undo_it_is_in_doubt_and_goes_on_once_settled(trip: Pla
     assert undoing["next"].startswith(f"perdure settle {undoing['name']}")
     assert trip.perdure("settle", undoing["name"], "undo book", "--happened", '"cancelled"').code == 0
     after = trip.runs()[0]
-    assert after["next"] == f"perdure undo {undoing['name']} --app FILE"
+    assert after["next"] == f"perdure undo {undoing['name']} --app trip.py"
     assert trip.perdure("undo", undoing["name"], "--app", "trip.py", "--yes").code == 0
     assert taken_back(trip) == TAKEN_BACK
 
@@ -212,7 +218,7 @@ def test_a_run_that_undid_itself_has_nothing_left(trip: Place) -> None:
     done = trip.perdure("undo", "-")
     assert (done.code, done.out) == (
         0,
-        f"{trip.name()}  took back 1 effect itself when it failed; nothing is left to undo\n",
+        f"{trip.name()}  1 effect taken back before; nothing is left to undo\n",
     )
 
 
@@ -237,10 +243,41 @@ def test_resume_of_a_run_that_takes_back_names_the_command_that_goes_on(trip: Pl
     undoing = trip.name()
     refused = trip.perdure("resume", undoing, "--app", "trip.py")
     assert refused.code == 2
-    assert refused.err.splitlines()[-1].endswith(f"perdure undo {undoing} --app FILE")
+    assert refused.err.splitlines()[-1].endswith(f"perdure undo {undoing} --app trip.py")
     assert f"{undoing} is to take its effects back (failed)" in trip.perdure("show", name).out
     assert trip.perdure("undo", name, "--app", "trip.py", "--yes").code == 0
     assert taken_back(trip) == [TAKEN_BACK[0], *TAKEN_BACK]
+
+
+def test_an_undo_that_was_cancelled_in_the_middle_is_gone_on_with_by_another(trip: Place) -> None:
+    name = trip.name()
+    assert trip.perdure("undo", name, "--app", "trip.py", "--yes", REFUSE="flight").code == 1
+    undoing = trip.name()
+    assert trip.perdure("cancel", undoing, "--yes").code == 0
+    meant = next(run for run in trip.runs() if run["name"] == name)
+    assert meant["cause"] == f"{undoing} was cancelled while it took its effects back"
+    done = trip.perdure(*meant["next"].split()[1:], "--yes")
+    assert done.code == 0, done
+    assert "1 effect to take back, newest first\n" in done.out
+    assert done.out.count("taken back before\n") == 2
+    assert taken_back(trip) == [*TAKEN_BACK, TAKEN_BACK[-1]]
+    assert f"its effects were taken back by {trip.name()}" in trip.perdure("show", name).out
+
+
+def test_an_undo_that_lost_the_race_leaves_nothing_behind_that_asks_for_it(trip: Place) -> None:
+    """The run is resumed, and completes, after its effects were looked at and before they are taken back."""
+    trip.write("racing.py", RACING)
+    assert trip.python("trip.py", "trip", "fail").code == 1
+    name = trip.name()
+    lost = trip.perdure("undo", name, "--app", "trip.py", "--app", "racing.py", "--yes", WINS=name)
+    assert lost.code == 2, lost
+    assert f"Run {name} has gone on meanwhile." in lost.err
+    assert taken_back(trip) == []
+    states = {run["agent"]: (run["state"], run["cause"], run["next"]) for run in trip.runs()[:2]}
+    assert states == {"perdure.undo": ("cancelled", "", ""), "trip.trip": ("completed", "", "")}
+    assert "perdure undo" not in trip.perdure("ps").out
+    assert trip.perdure("undo", name, "--app", "trip.py", "--yes").code == 0
+    assert taken_back(trip) == TAKEN_BACK
 
 
 def test_json_tells_what_was_taken_back_and_what_was_left(trip: Place) -> None:

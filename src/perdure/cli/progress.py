@@ -5,21 +5,20 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from perdure import clock, events
 from perdure.cli.mode import mode
-from perdure.cli.options import commands
+from perdure.cli.options import commands, looking
 from perdure.cli.screen import bad, bold, dim, doubtful, good, tell
 from perdure.engine.whereabouts import whole_id
+from perdure.errors import PerdureError
+from perdure.replay import Journal
 from perdure.status import numbers_of
 from perdure.telemetry import terminal
 from perdure.telemetry.bar import Bar
 from perdure.telemetry.saving import money, not_repeated
 from perdure.telemetry.text import age, counted, legible, utc
-
-if TYPE_CHECKING:
-    from perdure.replay import Journal
 
 Describe = Callable[[str, str], tuple[str, str]]
 """How a step is shown, given its name and kind: what it is called, and a note."""
@@ -32,6 +31,7 @@ _OUTCOMES: Final = {
 _NAME_COLUMNS: Final = 18
 _NOTE_COLUMNS: Final = 24
 _WORDS_CHARACTERS: Final = 300
+_LEFT_OUT: Final = dim("     …")
 
 ROW_SECONDS: Final = 1.0
 """In a row of like steps a line is shown so often."""
@@ -78,7 +78,6 @@ class Progress:
         self.resumed: events.RunResumed | None = None
         self.ended: events.RunEnded | None = None
         self._numbers = numbers_of(journal) if journal else {}
-        self._open = {entry.name: self._numbers[key] for key, entry in journal.open_entries()} if journal else {}
         self._describe = describe
         self._in_doubt: set[str] = set()
         self._row = Row()
@@ -98,8 +97,7 @@ class Progress:
             return
         self._remember(event)
         if isinstance(event, events.StepCompleted):
-            number = self._numbers.setdefault(event.key, max(event.number, len(self._numbers) + 1))
-            self._step(event, step_line(number, event, self._describe(event.step, event.kind)))
+            self._step(event, step_line(self._number(event.key), event, self._describe(event.step, event.kind)))
         else:
             self._show(self._line(event))
 
@@ -118,12 +116,18 @@ class Progress:
         match event:
             case events.RunStarted():
                 self.started = event
+                self._numbers = {}
             case events.RunResumed():
                 self.resumed = event
+                self._numbers = self._numbers or _numbers_in(event.run_id)
             case events.RunEnded():
                 self.ended = event
             case _:
                 pass
+
+    def _number(self, key: str) -> int:
+        """The number of the step: its place in the order in which the journal first names each."""
+        return self._numbers.setdefault(key or f"unnamed {len(self._numbers)}", len(self._numbers) + 1)
 
     def _aside(self, event: events.Observable) -> str:
         """What is said of the store, and of other runs of the same call."""
@@ -167,18 +171,19 @@ class Progress:
             case events.DoubtPending():
                 return f"  {terminal.describe(event)}"
             case events.IntentRecorded():
-                number = self._open.get(event.step, max(event.number, len(self._numbers) + 1))
+                number = self._number(event.key)
                 again = event.step in self._in_doubt
                 self._in_doubt.discard(event.step)
                 return intent_line(number, event, "sent again under the same key" if again else "")
             case events.AttemptFailed():
-                number = len(self._numbers) + 1
+                number = self._number(event.key) if event.key else len(self._numbers) + 1
                 then = f"; the next in {event.next_in_seconds:.1f} s"
                 what = f"attempt {event.attempt} failed: {legible(event.error, 120)}{then}"
                 return f"  {bad('✘')} {_place(number, event.step)} {what}"
-            case events.WaitOpened(reason="time"):
-                until = utc(event.due_at)
-                return f"  {doubtful('▸')} {_place(len(self._numbers) + 1, event.step)} wait    until {until}"
+            case events.WaitOpened():
+                number, until = self._number(event.key), f"until {utc(event.due_at)}"
+                line = f"  {doubtful('▸')} {_place(number, event.step)} wait    {until}"
+                return line if event.reason == "time" else ""
             case events.ResourceSettled():
                 return f"  {doubtful('!')} {event.outcome}: {legible(event.words, _WORDS_CHARACTERS)}"
             case _:
@@ -187,11 +192,9 @@ class Progress:
     def _doubt_line(self, event: events.DoubtFound | events.DoubtSettled) -> str:
         if isinstance(event, events.DoubtFound):
             self._in_doubt.add(event.step)
-            number = self._open.get(event.step, len(self._numbers) + 1)
-            return f"  {doubtful('?')} {_place(number, event.step)} {doubtful('IN DOUBT')}: {_why(event.why)}"
+            place = _place(self._number(event.key), event.step)
+            return f"  {doubtful('?')} {place} {doubtful('IN DOUBT')}: {_why(event.why)}"
         self._in_doubt.discard(event.step)
-        if event.outcome == "happened" and event.step not in self._open:
-            self._numbers[f"settled {len(self._numbers)}"] = len(self._numbers) + 1
         by = "Checked" if event.by == "check" else f"{legible(event.by)} says"
         return f"    {'':>{_NAME_COLUMNS + 3}} {by}: {_OUTCOMES[event.outcome]}"
 
@@ -211,7 +214,7 @@ class Row:
         if step != self._step:
             shown = [*self.ended(), line]
         elif is_notable or now - self._shown_at >= ROW_SECONDS:
-            shown = [line]
+            shown = [_LEFT_OUT, line] if self._held else [line]
         else:
             self._left_out += bool(self._held)
             self._held = line
@@ -222,9 +225,16 @@ class Row:
     def ended(self) -> list[str]:
         """The last of the row, if it was held back."""
         last = [self._held] if self._held else []
-        shown = [dim("     …"), *last] if self._left_out else last
+        shown = [_LEFT_OUT, *last] if self._left_out else last
         self._step, self._held, self._left_out = "", "", 0
         return shown
+
+
+def _numbers_in(run_id: str) -> dict[str, int]:
+    """The numbers of the steps that a run had when it was resumed."""
+    with contextlib.suppress(PerdureError), looking() as store:  # a line of ours never stops a run
+        return numbers_of(Journal(store.load_journal(run_id)))
+    return {}
 
 
 def _resumed_lines(event: events.RunResumed) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perdure import status
-from perdure.cli.options import commands
+from perdure.cli.options import commands, looking
 
 if TYPE_CHECKING:
     from perdure.records import Record, Run
@@ -21,7 +21,8 @@ def status_of(store: Store, run: Run, *, records: list[Record] | None = None, jo
 
 def resume_command(run: Run) -> str:
     """The command that resumes this run."""
-    return commands().resume(run)
+    with looking() as store:  # two runs may share a name, and one that takes back needs the code of another
+        return commands().among(store).resume(run)
 
 
 def settle_command(run: Run, effect: OpenEffect, others: list[OpenEffect]) -> str:

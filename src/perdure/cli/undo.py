@@ -13,7 +13,7 @@ from perdure import demo, events
 from perdure.cli.app import load
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.mode import may_ask, mode
-from perdure.cli.options import command, confirm, json_option, looking, run_argument, store_option, yes_option
+from perdure.cli.options import command, commands, confirm, json_option, looking, run_argument, store_option, yes_option
 from perdure.cli.outcome import failed, own_output
 from perdure.cli.progress import Progress
 from perdure.cli.runs import find_run
@@ -25,13 +25,12 @@ from perdure.engine.call import spec_of
 from perdure.engine.effect import EffectSpec
 from perdure.engine.session import session
 from perdure.engine.undo import NO_CODE, Effect, Left, Plan, effects_of, planned
-from perdure.engine.undoing import refuse_unended, take_back, undone_run
+from perdure.engine.undoing import cancelled_undoings, next_undo_id, refuse_unended, take_back, undone_run
 from perdure.engine.whereabouts import undoing_of
 from perdure.errors import UsageError
-from perdure.records import RunState, undo_id
+from perdure.records import RunState
 from perdure.replay import Journal
 from perdure.settings import current_settings
-from perdure.status import likely_app
 from perdure.telemetry.text import counted, legible, listed
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Undone(Struct, frozen=True):
     run: Annotated[RunObject, Meta(description="the run whose effects are meant")]
     undo: Annotated[RunObject | None, Meta(description="the run that takes them back; null where there is none")]
     taken_back: Annotated[list[EffectObject], Meta(description="effects taken back, or to be, newest first")]
-    taken_back_before: Annotated[list[EffectObject], Meta(description="effects that the run took back itself")]
+    taken_back_before: Annotated[list[EffectObject], Meta(description="effects that were taken back before")]
     left: Annotated[list[EffectObject], Meta(description="effects that are not taken back")]
     others: Annotated[list[str], Meta(description="ids of runs it started, or that go on for it: undone by themselves")]
     is_done: Annotated[bool, Meta(description="false where it only says what would be taken back")]
@@ -83,7 +82,8 @@ def undo(run: str, apps: tuple[str, ...], *, dry_run: bool, sure: bool, as_json:
         refuse_unended(store, meant, stall_seconds=current_settings().stall_seconds)
         records = store.load_journal(meant.run_id)
         earlier = undoing_of(store, meant.run_id)
-        known = effects_of(meant, records)
+        cancelled = cancelled_undoings(store, meant)
+        known = effects_of(meant, records, earlier=cancelled)
         others = [other for run_id in dict.fromkeys(referred_runs(records)) if (other := store.read_run(run_id))]
         if earlier is not None and earlier.state == RunState.COMPLETED:
             _report_over(known, earlier, Journal(store.load_journal(earlier.run_id)), others)
@@ -93,7 +93,7 @@ def undo(run: str, apps: tuple[str, ...], *, dry_run: bool, sure: bool, as_json:
         return
     specs = _effects_in(apps, meant)
     with looking() as store:
-        plan = planned(meant, records, specs, load=store.load_blob)
+        plan = planned(meant, records, specs, load=store.load_blob, earlier=cancelled)
     _show_plan(plan, apps, earlier)
     _show_others(others)
     if dry_run or not plan.undoings:
@@ -111,7 +111,7 @@ def _effects_in(apps: tuple[str, ...], run: Run) -> dict[str, EffectSpec]:
         raise UsageError(
             f"How to take back what run {run.name} did is not known here: its code is not named.",
             safe="nothing was undone.",
-            hint=command("undo", run.name, "--app", likely_app(run.agent) or "FILE"),
+            hint=commands().undo(run),
         )
     named = [load(app, said=f"--app {app}") for app in apps]
     if own is not None:
@@ -166,7 +166,7 @@ def _report_nothing(plan: Plan, others: list[Run]) -> None:
     name = bold(legible(plan.run.name))
     if plan.undone:
         what = counted(len(plan.undone), "effect")
-        say(f"{name}  took back {what} itself when it failed; nothing is left to undo")
+        say(f"{name}  {what} taken back before; nothing is left to undo")
     else:
         say(f"{name}  has done nothing that could be taken back")
     _show_left(plan.left)
@@ -183,13 +183,14 @@ def _show_plan(plan: Plan, apps: tuple[str, ...], earlier: Run | None) -> None:
     if mode.as_json:
         return
     name = bold(legible(plan.run.name))
-    going_on = f"  {dim(f'begun by {legible(earlier.name)}')}" if earlier is not None else ""
+    is_begun = earlier is not None and earlier.state != RunState.CANCELLED
+    going_on = f"  {dim(f'begun by {legible(earlier.name)}')}" if earlier is not None and is_begun else ""
     say(f"{name}  {plan.run.state}, {counted(len(plan.undoings), 'effect')} to take back, newest first{going_on}")
     for undoing in plan.undoings:
         how = getattr(undoing.spec.undo, "__name__", "undo")
         say(f"  {undoing.number:>4}  {legible(undoing.shown)}  {dim(f'by {legible(how)}')}")
     for effect in plan.undone:
-        say(f"  {effect.number:>4}  {legible(effect.shown)}  {dim('taken back by the run itself')}")
+        say(f"  {effect.number:>4}  {legible(effect.shown)}  {dim('taken back before')}")
     _show_left(plan.left)
     if any(left.why == NO_CODE for left in plan.left):
         where = legible(" and ".join(apps))
@@ -210,10 +211,9 @@ def _question(plan: Plan) -> str:
 
 def _take_back(plan: Plan, *, again: str) -> None:
     """Execute the run that takes back, with its lines."""
-    run_id = undo_id(plan.run.run_id)
     with looking() as store:
-        known = undoing_of(store, plan.run.run_id)
-        journal = Journal(store.load_journal(run_id)) if known is not None else None
+        run_id = next_undo_id(store, plan.run)
+        journal = Journal(store.load_journal(run_id)) if store.read_run(run_id) is not None else None
     progress = Progress(journal, run_id=run_id)
     unsubscribe = events.subscribe(progress)
     try:

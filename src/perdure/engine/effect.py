@@ -370,7 +370,8 @@ def _intend(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Gene
     active.movements += 1
     if events.is_wanted(events.IntentRecorded):
         row = active.row
-        events.publish(events.IntentRecorded(row.run_id, row.name, row.steps + 1, spec.name, attempt))
+        place = (row.run_id, row.name, row.steps + 1, spec.name, attempt)
+        events.publish(events.IntentRecorded(*place, prepared.call.key))
     if not active.read(active.store.holds, active.row.run_id, active.row.epoch):
         raise active.fenced(LeaseLost(f"Run {active.row.name} was taken over before {spec.name} began."))
     return intent

@@ -289,7 +289,8 @@ def _record(
     yield Commit(active, ticket)
     if events.is_wanted(events.DoubtSettled):
         row = active.row
-        events.publish(events.DoubtSettled(row.run_id, row.name, prepared.spec.name, outcome, by))
+        place = (row.run_id, row.name, prepared.spec.name)
+        events.publish(events.DoubtSettled(*place, outcome, by, prepared.call.key))
     return Again(attempt + 1) if outcome == "did_not_happen" else Happened(verdict_value(prepared, verdict))
 
 
@@ -316,4 +317,5 @@ def _key_at(intent: Record) -> float:
 def _publish_doubt(prepared: Prepared[EffectSpec], why: str) -> None:
     if events.is_wanted(events.DoubtFound):
         row = prepared.active.row
-        events.publish(events.DoubtFound(row.run_id, row.name, prepared.spec.name, why or "started, never confirmed"))
+        place = (row.run_id, row.name, prepared.spec.name)
+        events.publish(events.DoubtFound(*place, why or "started, never confirmed", prepared.call.key))

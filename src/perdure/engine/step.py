@@ -206,5 +206,6 @@ def record_attempt(
     yield Commit(active, ticket)
     if events.is_wanted(events.AttemptFailed):
         row = active.row
-        events.publish(events.AttemptFailed(row.run_id, row.name, prepared.call.name, attempt, repr(error), delay))
+        place = (row.run_id, row.name, prepared.call.name, attempt)
+        events.publish(events.AttemptFailed(*place, repr(error), delay, prepared.call.key))
     yield Pause(delay)

@@ -62,7 +62,7 @@ class Plan(Struct, frozen=True):
     undoings: tuple[Undoing, ...] = ()
     left: tuple[Left, ...] = ()
     undone: tuple[Effect, ...] = ()
-    """What the run took back itself when it failed."""
+    """What was taken back before: by the run itself when it failed, or by an undo that was cancelled."""
 
 
 def undo_flow(active: Active) -> Generator[Operation, Any, int]:
@@ -90,13 +90,23 @@ def undoing_keys(journal: Journal) -> dict[str, str]:
     return {f"=undo {entry.name}:{key}": key for key, entry in effects}
 
 
-def effects_of(run: Run, records: Sequence[Record]) -> Plan:
-    """The effects of a run: those it took back itself, those that nobody can, and the others, as yet without a way."""
-    return planned(run, records, {}, load=_nothing)
+def effects_of(run: Run, records: Sequence[Record], *, earlier: Sequence[Journal] = ()) -> Plan:
+    """The effects of a run: those taken back before, those that nobody can, and the others, as yet without a way."""
+    return planned(run, records, {}, load=_nothing, earlier=earlier)
 
 
-def planned(run: Run, records: Sequence[Record], specs: Mapping[str, EffectSpec], *, load: Load) -> Plan:
-    """How to take the effects of a run back, with the effects that the code at hand has, by name."""
+def planned(
+    run: Run,
+    records: Sequence[Record],
+    specs: Mapping[str, EffectSpec],
+    *,
+    load: Load,
+    earlier: Sequence[Journal] = (),
+) -> Plan:
+    """How to take the effects of a run back, with the effects that the code at hand has, by name.
+
+    `earlier` are the journals of those that were to do so and were cancelled: what they took back stays so.
+    """
     journal = Journal(records)
     numbers = {key: number for number, key in enumerate(journal.entries, 1)}
     takings_back = undoing_keys(journal)
@@ -107,7 +117,7 @@ def planned(run: Run, records: Sequence[Record], specs: Mapping[str, EffectSpec]
         entry = journal.entries[key]
         if entry.kind != "effect" or key in takings_back or not (entry.is_open or _happened(entry)):
             continue
-        taken_back = journal.entries.get(f"=undo {entry.name}:{key}")
+        taken_back = _taken_back(f"=undo {entry.name}:{key}", (journal, *earlier))
         effect = Effect(numbers[key], key, entry.name, entry.shown_call())
         if taken_back is not None and _happened(taken_back):
             done.append(effect)
@@ -119,6 +129,14 @@ def planned(run: Run, records: Sequence[Record], specs: Mapping[str, EffectSpec]
         else:
             undoings.append(found)
     return Plan(run, tuple(undoings), tuple(left), tuple(done))
+
+
+def _taken_back(key: str, journals: Sequence[Journal]) -> Entry | None:
+    """What is on record of the undoing with this key: that it happened, or else that it may have."""
+    found = [entry for journal in journals if (entry := journal.entries.get(key)) is not None]
+    certain = [entry for entry in found if _happened(entry)]
+    possible = [entry for entry in found if entry.is_open]
+    return next(iter((*certain, *possible)), None)
 
 
 def _happened(entry: Entry) -> bool:
@@ -135,7 +153,7 @@ def _obstacle(journal: Journal, key: str, entry: Entry, taken_back: Entry | None
     if entry.is_open:
         return "it is in doubt: nobody has said whether it happened"
     if taken_back is not None and taken_back.is_open:
-        return "it is in doubt whether the run took it back when it failed"
+        return "it is in doubt whether it was taken back before"
     return ""
 
 

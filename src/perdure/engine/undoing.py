@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from perdure.engine.agent import AgentSpec
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.execute import to_end, to_end_async
 from perdure.engine.lifecycle import Request, enter
 from perdure.engine.scope import current_frame
 from perdure.engine.undo import Plan, undone
-from perdure.engine.whereabouts import UNDO_AGENT
-from perdure.errors import UsageError
+from perdure.engine.whereabouts import UNDO_AGENT, undoings_of, undone_by
+from perdure.errors import RunCancelled, UsageError
 from perdure.records import RunState, undo_id
 from perdure.replay import Journal
 
@@ -37,8 +35,7 @@ def undone_run(store: Store, run: Run) -> Run:
     """The run whose effects are meant: this one, or, of a run that takes back, the other."""
     if run.agent != UNDO_AGENT:
         return run
-    arguments = bytes(Journal(store.load_journal(run.run_id)).started().arguments)
-    other = store.read_run(msgspec.json.decode(arguments, type=dict[str, str])["run_id"])
+    other = undone_by(store, run)
     if other is None:
         raise UsageError(
             f"The run that {run.name} takes back is not there any more.",
@@ -64,29 +61,51 @@ def refuse_unended(store: Store, run: Run, *, stall_seconds: float) -> None:
         )
 
 
+def cancelled_undoings(store: Store, run: Run) -> tuple[Journal, ...]:
+    """The journals of those that were to take the effects of this run back, and were cancelled."""
+    cancelled = [undoing for undoing in undoings_of(store, run.run_id) if undoing.state == RunState.CANCELLED]
+    return tuple(Journal(store.load_journal(undoing.run_id)) for undoing in cancelled)
+
+
+def next_undo_id(store: Store, run: Run) -> str:
+    """The id of the run that takes the effects of this one back now: one that was cancelled is left as it is."""
+    known = undoings_of(store, run.run_id)
+    is_open = bool(known) and known[-1].state != RunState.CANCELLED
+    return undo_id(run.run_id, len(known) + (not is_open))
+
+
 def take_back(opened: Session, plan: Plan) -> int:
     """Take the effects back as planned, or go on with that; how many were, all in all."""
     spec = _agent(opened, plan)
-    run_id = plan.run.run_id
-    active = enter(opened, spec, Request((run_id,), {}, run_id=undo_id(run_id)))
-    if spec.signature.is_async:
-        count: int = asyncio.run(to_end_async(opened, spec, active))
-    else:
-        count = to_end(opened, spec, active)
+    request = Request((plan.run.run_id,), {}, run_id=next_undo_id(opened.store, plan.run))
+    active = enter(opened, spec, request)
+    try:
+        if spec.signature.is_async:
+            count: int = asyncio.run(to_end_async(opened, spec, active))
+        else:
+            count = to_end(opened, spec, active)
+    except RunCancelled as error:
+        if _has_gone_on(opened, plan):
+            raise UsageError(
+                f"Run {plan.run.name} has gone on meanwhile.",
+                safe="nothing was undone.",
+                hint=f"perdure show {plan.run.name} tells where it stands now",
+            ) from error
+        raise
     return count
 
 
 def _agent(opened: Session, plan: Plan) -> AgentSpec:
     """The agent that follows this plan, async where one of the undos is."""
 
-    def undo(run_id: str) -> int:
-        active = _begun(opened, plan, run_id)
+    def undo(run_id: str) -> int:  # noqa: ARG001 - it names the run in the first record
+        active = _begun(opened, plan)
         for undoing in plan.undoings:
             drive(undone(active, undoing.spec, undoing.key, undoing.args, undoing.kwargs))
         return len(plan.undoings)
 
-    async def undo_async(run_id: str) -> int:
-        active = _begun(opened, plan, run_id)
+    async def undo_async(run_id: str) -> int:  # noqa: ARG001 - the same
+        active = _begun(opened, plan)
         for undoing in plan.undoings:
             await drive_async(undone(active, undoing.spec, undoing.key, undoing.args, undoing.kwargs))
         return len(plan.undoings)
@@ -97,16 +116,17 @@ def _agent(opened: Session, plan: Plan) -> AgentSpec:
     return AgentSpec(function, plain | {"name": UNDO_AGENT, "undo_on_failure": False})
 
 
-def _begun(opened: Session, plan: Plan, run_id: str) -> Active:
-    """The run that takes back; stopped where the other one went on since it was looked at."""
+def _begun(opened: Session, plan: Plan) -> Active:
+    """The run that takes back; cancelled where the other one went on since it was looked at."""
     frame = current_frame()
     if frame is None or frame.active is None:
         raise TypeError(frame)
-    now = opened.store.read_run(run_id)
-    if now is None or (now.epoch, now.length) != (plan.run.epoch, plan.run.length):
-        raise UsageError(
-            f"Run {plan.run.name} has gone on meanwhile.",
-            safe="nothing was undone.",
-            hint=f"perdure undo {plan.run.name} looks again",
-        )
+    if _has_gone_on(opened, plan):
+        frame.active.signal = RunCancelled(f"Run {plan.run.name} has gone on meanwhile.")
+        raise frame.active.signal
     return frame.active
+
+
+def _has_gone_on(opened: Session, plan: Plan) -> bool:
+    now = opened.store.read_run(plan.run.run_id)
+    return now is None or (now.epoch, now.length) != (plan.run.epoch, plan.run.length)

@@ -164,7 +164,7 @@ def awaited(prepared: Prepared[WaitSpec], wait: Wait, record: Record) -> Generat
             if resolution is None:
                 standing = active.waits[key] = wait.standing(place)
                 if not is_told and events.is_wanted(events.WaitOpened):
-                    _publish(active, standing)
+                    _publish(active, prepared.call, standing)
                 is_told = True
                 yield Idle(active, standing, seen=seen)
     finally:
@@ -192,6 +192,6 @@ def _answer(prepared: Prepared[WaitSpec], resolution: Resolution) -> Generator[O
     return done
 
 
-def _publish(active: Active, waiting: Waiting) -> None:
-    row = active.row
-    events.publish(events.WaitOpened(row.run_id, row.name, waiting.key, waiting.reason, waiting.shown, waiting.due_at))
+def _publish(active: Active, call: Call, waiting: Waiting) -> None:
+    row, what = active.row, (waiting.reason, waiting.shown, waiting.due_at)
+    events.publish(events.WaitOpened(row.run_id, row.name, call.name, *what, call.key))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from perdure.errors import RunPaused, UnknownRun
-from perdure.records import Mail, Run, RunState, undo_id
+from perdure.records import Kind, Mail, Run, RunState, read_body, undo_id
 from perdure.store.lease import read_park
 
 if TYPE_CHECKING:
-    from perdure.records import Record
+    from perdure.records import Record, Started
     from perdure.store.protocol import Store
 
 CONTINUED: Final = "continued"
@@ -78,9 +80,36 @@ def of_one_moment(store: Store, run: Run) -> tuple[Run, list[Record]]:
     return run, records
 
 
+def undoings_of(store: Store, run_id: str) -> list[Run]:
+    """The runs that were to take the effects of this one back, oldest first: all but the last were cancelled."""
+    found: list[Run] = []
+    while (run := store.read_run(undo_id(run_id, len(found) + 1))) is not None:
+        found.append(run)
+    return found
+
+
 def undoing_of(store: Store, run_id: str) -> Run | None:
-    """The run that takes the effects of this one back, or took them; None where nobody asked for that."""
-    return store.read_run(undo_id(run_id))
+    """The run that takes the effects of this one back, or took them; None where nobody asked for that.
+
+    One that was cancelled before it took anything back does not count.
+    """
+    for run in reversed(undoings_of(store, run_id)):
+        if run.state != RunState.CANCELLED or _has_begun(store.load_journal(run.run_id)):
+            return run
+    return None
+
+
+def _has_begun(records: list[Record]) -> bool:
+    return any(record.kind == Kind.INTENT for record in records)
+
+
+def undone_by(store: Store, run: Run) -> Run | None:
+    """The run whose effects this one takes back; None where that is gone, or this one takes nothing back."""
+    if run.agent != UNDO_AGENT:
+        return None
+    started: Started = read_body(store.load_journal(run.run_id)[0])
+    run_id = msgspec.json.decode(bytes(started.arguments), type=dict[str, object]).get("run_id")
+    return store.read_run(run_id) if isinstance(run_id, str) else None
 
 
 def failure_of(run: Run) -> str:

@@ -57,7 +57,7 @@ def needed(runs: Iterable[Run], going: Collection[str], mentioned: set[str]) -> 
         run_id = staying.pop()
         if run_id in rows and run_id not in found:
             found.add(run_id)
-            staying += [_previous(run_id), _following(rows[run_id]), undo_id(run_id)]
+            staying += [_previous(run_id), _following(rows[run_id]), *_undoings(run_id, rows)]
     return found.intersection(going)
 
 
@@ -111,6 +111,14 @@ def _texts(value: object) -> Iterator[str]:
 def _following(run: Run) -> str:
     park = read_park(run)
     return park.message if park.code == _CONTINUED else ""
+
+
+def _undoings(run_id: str, rows: Collection[str]) -> Iterator[str]:
+    """The runs that were to take this one's effects back."""
+    number = 1
+    while (undoing := undo_id(run_id, number)) in rows:
+        yield undoing
+        number += 1
 
 
 def _previous(run_id: str) -> str:
