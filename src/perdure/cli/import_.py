@@ -16,6 +16,7 @@ from perdure.cli.contract import RunObject, run_object
 from perdure.cli.options import command, complete_files, json_option, making, store_option
 from perdure.cli.screen import bold, dim, doubtful, good, print_json, say
 from perdure.cli.status import status_of
+from perdure.engine.whereabouts import UNDO_AGENT
 from perdure.errors import RunImported, UsageError
 from perdure.records import FINISHED, Run
 from perdure.store.lease import read_park
@@ -61,7 +62,7 @@ def import_(files: tuple[str, ...], *, as_json: bool) -> None:
     with contextlib.ExitStack() as opened:
         read = [(name, read_parcel(opened.enter_context(_open(name)), legible(name))) for name in files]
         store = opened.enter_context(making())
-        parcels = sorted(read, key=lambda named: -named[1].depth)
+        parcels = sorted(read, key=lambda named: (named[1].whole.run.agent != UNDO_AGENT, -named[1].depth))
         for _, parcel in parcels:
             _refuse(store, parcel, coming={other.whole.run.run_id for _, other in parcels})
         done = [_take_in(store, parcel, name) for name, parcel in parcels]
@@ -98,7 +99,11 @@ def _open(name: str) -> Iterator[BinaryIO]:
 
 
 def _refuse(store: Store, parcel: Parcel, *, coming: set[str]) -> None:
-    """Refuse a run of which another history is here, and one whose children would be started a second time."""
+    """Refuse a run of which another history is here, and one that would do here what it did elsewhere.
+
+    Without its open children it would start them a second time; without the runs that took its effects back, they
+    could be taken back a second time.
+    """
     run = parcel.whole.run
     known = store.read_run(run.run_id)
     if known is not None and not _is_same(known, run):
@@ -108,6 +113,14 @@ def _refuse(store: Store, parcel: Parcel, *, coming: set[str]) -> None:
             safe="nothing was imported.",
             hint=f"{command('show', run.run_id)}; or import it into another store with --store",
         )
+    for undoing in parcel.first.undoings:
+        if undoing not in coming and store.read_run(undoing) is None:
+            raise UsageError(
+                f"Effects of run {run.name} were taken back by run {undoing!r}, which is not here"
+                ": they could be taken back again.",
+                safe="nothing was imported.",
+                hint=f"perdure export {undoing} where it is kept, and import both files",
+            )
     for child in parcel.open_children:
         if child not in coming and store.read_run(child) is None:
             raise UsageError(
@@ -122,7 +135,8 @@ def _is_same(known: Run, run: Run) -> bool:
 
 
 def _take_in(store: Store, parcel: Parcel, path: str) -> ImportedRun:
-    whole = adopted(parcel.whole, exported_at=parcel.first.exported_at)
+    first = parcel.first
+    whole = adopted(parcel.whole, exported_at=first.exported_at, is_undone=bool(first.undoings))
     was_known = store.read_run(whole.run.run_id) is not None
     run = store.import_run(whole, parcel.blobs())
     return ImportedRun(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from perdure.engine.active import Active
     from perdure.engine.scope import Frame
+    from perdure.replay import Call
 
 
 class Resolution(Struct, frozen=True):

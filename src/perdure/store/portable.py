@@ -21,7 +21,7 @@ from perdure.errors import CheckpointCorrupt, RunImported, saved_steps
 from perdure.records import FINISHED, Mail, Record, Run, RunState, WaitReason, sealed_run
 from perdure.store import blobs
 from perdure.store.chain import Prefix, sound_prefix
-from perdure.store.lease import Park, write_park
+from perdure.store.lease import Park, read_park, write_park
 from perdure.store.protocol import Whole
 from perdure.telemetry.text import utc
 from perdure.version import VERSION
@@ -34,6 +34,9 @@ LAYOUT: Final = 1
 
 EPOCHS_BEYOND: Final = 1000
 """Elsewhere the run may have been handed out again, with higher epochs, but hardly so often."""
+
+_UNDONE: Final = "undone"
+"""The code of a run that failed and took its effects back."""
 
 _ARTIFACT: Final = re.compile(r'"digest":"([0-9a-f]{64})","size":\d')
 
@@ -52,6 +55,8 @@ class ExportLine(Struct, frozen=True, tag_field="line", tag="export"):
     perdure: str
     children: tuple[str, ...] = ()
     """Its child runs that were kept where it was exported; each is a file of its own."""
+    undoings: tuple[str, ...] = ()
+    """The runs that took its effects back, or were to; each is a file of its own."""
 
 
 class RunLine(Struct, frozen=True, tag_field="line", tag="run"):
@@ -86,7 +91,13 @@ class EndLine(Struct, frozen=True, tag_field="line", tag="end"):
     sha256: str
 
 
-def lines_of(whole: Whole, load_blob: Callable[[bytes], bytes], *, children: Iterable[str] = ()) -> Iterator[bytes]:
+def lines_of(
+    whole: Whole,
+    load_blob: Callable[[bytes], bytes],
+    *,
+    children: Iterable[str] = (),
+    undoings: Iterable[str] = (),
+) -> Iterator[bytes]:
     """Every line of a run's file; large values are read one at a time."""
     addresses = _addresses(whole, load_blob)
     first = ExportLine(
@@ -100,6 +111,7 @@ def lines_of(whole: Whole, load_blob: Callable[[bytes], bytes], *, children: Ite
         exported_at=clock.wall_seconds(),
         perdure=VERSION,
         children=tuple(children),
+        undoings=tuple(undoings),
     )
     proof = hashlib.sha256()
     count = 0
@@ -150,13 +162,15 @@ def artifacts_in(records: Iterable[Record]) -> set[bytes]:
     return {bytes.fromhex(text) for record in records for text in _ARTIFACT.findall(record.body)}
 
 
-def adopted(whole: Whole, *, exported_at: float) -> Whole:
+def adopted(whole: Whole, *, exported_at: float, is_undone: bool = False) -> Whole:
     """The run as a store takes it in: a finished one as it is, any other parked until somebody asks for it by name.
 
-    It may have gone further elsewhere: the first effect it reaches here that is not on record is in doubt.
+    It may have gone further elsewhere: the first effect it reaches here that is not on record is in doubt. One that
+    failed and whose effects were taken back goes on nowhere, so it is as good as finished.
     """
     run = whole.run
-    if run.state in FINISHED:
+    is_undone = is_undone or read_park(run).code == _UNDONE
+    if run.state in FINISHED or (run.state == RunState.FAILED and is_undone):
         return whole
     when = utc(exported_at)
     park = Park(
