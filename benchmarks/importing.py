@@ -14,7 +14,7 @@ AT_MOST = 1.3
 BASE = "asyncio, msgspec, apsw, click"
 IMPORTS = {
     BASE: "import asyncio, msgspec, apsw, click",
-    "perdure": "import perdure",
+    "perdure": "import perdure; perdure.agent",  # the first name that is used loads the engine
     "DBOS": "import dbos",
     "LangGraph": "import langgraph.graph, langgraph.checkpoint.sqlite",
 }

@@ -114,4 +114,4 @@ if not TYPE_CHECKING:  # a checker sees the imports above, and must find a name 
         return globals()[name]
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted(__all__)

@@ -280,6 +280,54 @@ def test_an_undo_that_lost_the_race_leaves_nothing_behind_that_asks_for_it(trip:
     assert taken_back(trip) == TAKEN_BACK
 
 
+ELSEWHERE = ("--store", "elsewhere/perdure.db")
+
+
+@pytest.mark.parametrize("end", ["end", "fail"])
+def test_a_run_whose_effects_were_taken_back_is_so_wherever_it_is_carried(trip: Place, end: str) -> None:
+    assert trip.python("trip.py", "trip", end).code == (1 if end == "fail" else 0)
+    name = trip.name()
+    assert trip.perdure("undo", name, "--app", "trip.py", "--yes").code == 0
+    undoing = trip.runs()[0]["run_id"]
+    said = trip.perdure("export", name, "-o", "run.jsonl")
+    assert f"by runs that must come along: perdure export {undoing}\n" in said.out
+    alone = trip.perdure("import", "run.jsonl", *ELSEWHERE)
+    assert alone.code == 2, alone
+    assert f"taken back by run '{undoing}', which is not here" in alone.err
+    assert trip.perdure("export", undoing, "-o", "undo.jsonl").code == 0
+    assert trip.perdure("import", "run.jsonl", "undo.jsonl", *ELSEWHERE).code == 0
+    assert trip.perdure("resume", name, "--app", "trip.py", *ELSEWHERE).code == (2 if end == "fail" else 0)
+    again = trip.perdure("undo", name, "--app", "trip.py", "--yes", *ELSEWHERE)
+    assert "its effects were taken back by" in again.out
+    assert taken_back(trip) == TAKEN_BACK
+
+
+def test_an_undo_that_was_carried_elsewhere_in_its_middle_goes_on_there_when_it_is_asked_for(trip: Place) -> None:
+    name = trip.name()
+    assert trip.perdure("undo", name, "--app", "trip.py", "--yes", REFUSE="flight").code == 1
+    undoing = trip.runs()[0]["run_id"]
+    assert trip.perdure("export", name, undoing, "-o", "both").code == 0
+    files = [str(file) for file in (trip.folder / "both").iterdir()]
+    assert trip.perdure("import", *files, *ELSEWHERE).code == 0
+    again = trip.perdure("undo", name, "--app", "trip.py", "--yes", *ELSEWHERE)
+    assert again.code == 0, again
+    assert taken_back(trip) == [*TAKEN_BACK, TAKEN_BACK[-1]]
+
+
+def test_a_run_that_took_its_effects_back_itself_is_so_wherever_it_is_carried(trip: Place) -> None:
+    assert trip.python("trip.py", "careful", "x").code == 1
+    name = trip.name()
+    assert trip.perdure("export", name, "-o", "run.jsonl").code == 0
+    taken = trip.perdure("import", "run.jsonl", *ELSEWHERE)
+    assert (taken.code, "parked" in taken.out) == (0, False)
+    before = trip.lines("log.txt")
+    trip.perdure("resume", name, "--app", "trip.py", *ELSEWHERE)
+    assert (
+        trip.perdure("undo", name, *ELSEWHERE).out == f"{name}  1 effect taken back before; nothing is left to undo\n"
+    )
+    assert trip.lines("log.txt") == before
+
+
 def test_json_tells_what_was_taken_back_and_what_was_left(trip: Place) -> None:
     made = trip.perdure("undo", "-", "--app", "trip.py", "--yes", "--json").json()
     assert [each["name"] for each in made["taken_back"]] == ["book", "rent", "book"]

@@ -17,6 +17,7 @@ from perdure import clock
 from perdure.cli.options import command, complete_files, json_option, looking, runs_argument, store_option
 from perdure.cli.runs import every_run, find_run
 from perdure.cli.screen import bold, dim, doubtful, print_json, say, say_lines, tell
+from perdure.engine.whereabouts import undoing_of, undoings_of
 from perdure.errors import CheckpointCorrupt, StoreUnavailable, UsageError
 from perdure.records import FINISHED, Kind, Run, read_body
 from perdure.store.portable import lines_of
@@ -41,6 +42,7 @@ class ExportedRun(Struct, frozen=True):
     size_bytes: Annotated[int, Meta(description="the size of the file")]
     sha256: Annotated[str, Meta(description="the SHA-256 of the file")]
     children: Annotated[list[str], Meta(description="ids of its child runs, which are files of their own")]
+    undoings: Annotated[list[str], Meta(description="ids of runs that took its effects back, files of their own too")]
 
 
 class Exported(Struct, frozen=True):
@@ -125,13 +127,13 @@ def _tail(run_id: str) -> str:
 def _export(store: Store, run: Run, path: Path, *, force: bool) -> ExportedRun:
     whole = store.load_whole(run.run_id)
     children = _children(store, whole)
+    undoings = _undoings(store, whole)
     with _plain_errors(path), _written(path, force=force) as file:
-        proof = _write(file, lines_of(whole, store.load_blob, children=children))
+        proof = _write(file, lines_of(whole, store.load_blob, children=children, undoings=undoings))
         size = file.tell()
     row = whole.run
-    return ExportedRun(
-        row.run_id, row.name, row.state, str(path), len(whole.records), len(whole.mail), size, proof, children
-    )
+    sizes = (len(whole.records), len(whole.mail), size)
+    return ExportedRun(row.run_id, row.name, row.state, str(path), *sizes, proof, children, undoings)
 
 
 def _write(file: BinaryIO, lines: Iterator[bytes]) -> str:
@@ -144,7 +146,8 @@ def _write(file: BinaryIO, lines: Iterator[bytes]) -> str:
 
 def _stream(store: Store, run: Run) -> None:
     whole = store.load_whole(run.run_id)
-    say_lines(lines_of(whole, store.load_blob, children=_children(store, whole)))
+    undoings = _undoings(store, whole)
+    say_lines(lines_of(whole, store.load_blob, children=_children(store, whole), undoings=undoings))
     tell(f"{bold(legible(whole.run.name))}  exported: {counted(len(whole.records), 'record')}")
 
 
@@ -152,6 +155,14 @@ def _children(store: Store, whole: Whole) -> list[str]:
     """The child runs that are kept here too."""
     started = [read_body(record).child for record in whole.records if record.kind == Kind.WAIT]
     return [child for child in dict.fromkeys(filter(None, started)) if store.read_run(child) is not None]
+
+
+def _undoings(store: Store, whole: Whole) -> list[str]:
+    """The runs that took this one's effects back, or were to: without them nothing elsewhere would say so."""
+    run_id = whole.run.run_id
+    if undoing_of(store, run_id) is None:
+        return []
+    return [undoing.run_id for undoing in undoings_of(store, run_id)]
 
 
 @contextlib.contextmanager
@@ -208,4 +219,7 @@ def _show(exported: ExportedRun) -> None:
     if exported.children:
         names = command("export", *exported.children)
         say(f"  {dim('its child runs are files of their own:')} {legible(names)}")
+    if exported.undoings:
+        names = command("export", *exported.undoings)
+        say(f"  {doubtful('its effects were taken back')} by runs that must come along: {legible(names)}")
     say(f"  {dim('take it in elsewhere:')} perdure import {legible(exported.path)} --store PATH")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perdure.engine.agent import AgentSpec
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.execute import to_end, to_end_async
-from perdure.engine.lifecycle import Request, enter
+from perdure.engine.lifecycle import Finished, Request, enter, open_run
 from perdure.engine.scope import current_frame
 from perdure.engine.undo import Plan, undone
 from perdure.engine.whereabouts import UNDO_AGENT, undoings_of, undone_by
@@ -77,8 +77,7 @@ def next_undo_id(store: Store, run: Run) -> str:
 def take_back(opened: Session, plan: Plan) -> int:
     """Take the effects back as planned, or go on with that; how many were, all in all."""
     spec = _agent(opened, plan)
-    request = Request((plan.run.run_id,), {}, run_id=next_undo_id(opened.store, plan.run))
-    active = enter(opened, spec, request)
+    active = _entered(opened, spec, plan)
     try:
         if spec.signature.is_async:
             count: int = asyncio.run(to_end_async(opened, spec, active))
@@ -93,6 +92,16 @@ def take_back(opened: Session, plan: Plan) -> int:
             ) from error
         raise
     return count
+
+
+def _entered(opened: Session, spec: AgentSpec, plan: Plan) -> Active | Finished:
+    """The run that takes back: a new one, or the one that began to; a parked one is named by whoever asks for this."""
+    run_id = next_undo_id(opened.store, plan.run)
+    known = opened.store.read_run(run_id)
+    other = undone_by(opened.store, known) if known is not None else None
+    if known is not None and other is not None and other.run_id == plan.run.run_id:
+        return open_run(opened, spec, known, pardon=True)
+    return enter(opened, spec, Request((plan.run.run_id,), {}, run_id=run_id))
 
 
 def _agent(opened: Session, plan: Plan) -> AgentSpec:
