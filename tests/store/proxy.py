@@ -23,6 +23,7 @@ class Proxy:
         self._marker = b""
         self._lock = threading.Lock()
         self.cuts = 0
+        self.refused = 0
         self.is_down = False
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
@@ -47,6 +48,11 @@ class Proxy:
         """Cut the wire at the next request that holds these bytes."""
         with self._lock:
             self._cut, self._marker = when, marker
+
+    def go_away(self) -> None:
+        """Refuse everybody, until `is_down` is taken back."""
+        self.is_down = True
+        self.hang_up()
 
     def hang_up(self) -> None:
         """End every connection there is."""
@@ -80,6 +86,7 @@ class Proxy:
             except OSError:
                 return
             if self.is_down:
+                self.refused += 1
                 client.close()
                 continue
             wire = Wire(self, client)

@@ -86,13 +86,13 @@ AGENTS = '''
 class Crew:
     """A folder, a store, and the workers that were started on it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, *, more: str = "") -> None:
         self.place = place
         self.processes: list[subprocess.Popen[str]] = []
         self.told: list[dict[str, Any]] = []
         self._listeners: list[threading.Thread] = []
         self._changed = threading.Condition()
-        place.write("app.py", AGENTS)
+        place.write("app.py", AGENTS + more)
 
     def start(self, agent: str, **arguments: object) -> str:
         """Accept a run; its id."""
