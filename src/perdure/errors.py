@@ -45,7 +45,10 @@ never depends on one arriving: the store fences.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+START_OVER: Final = "start over: perdure run --fresh, or fresh=True in Python"
+"""How a hint says that the same call begins anew, to whoever reads it."""
 
 
 def saved_steps(count: int) -> str:

@@ -97,6 +97,12 @@ class RunPassedOver(Event, frozen=True):
     age_seconds: float
 
 
+class DoubtLeft(Event, frozen=True):
+    """An earlier run of the same agent and arguments was cancelled with an effect in doubt: it may have happened."""
+
+    effect: str
+
+
 class RunBeside(Event, frozen=True):
     """The same call is being executed by another process already; this one is a run of its own."""
 

@@ -7,6 +7,7 @@ it, so a run's records form one chain; the `Run` row holds the chain's length an
 from __future__ import annotations
 
 import hashlib
+import re
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
@@ -19,6 +20,9 @@ FORMAT: Final = 1
 DIGEST_BYTES: Final = 16
 NO_DIGEST: Final = bytes(DIGEST_BYTES)
 NULL: Final = Raw(b"null")
+
+_MADE_ID: Final = re.compile(r"([0-9a-f]{12}-[a-z2-9]{12}|undo-[0-9a-f]{16}|.+/[0-9a-f]{16})(~[0-9]+)?", re.DOTALL)
+"""The ids of runs, of those that take back, and of children, and of those that go on in their place."""
 
 Durability = Literal["power", "process"]
 
@@ -570,6 +574,11 @@ def undo_id(run_id: str, number: int = 1) -> str:
     """
     place = run_id if number == 1 else f"{run_id}\n{number}"
     return f"undo-{hashlib.sha256(place.encode()).hexdigest()[:DIGEST_BYTES]}"
+
+
+def is_own_id(run_id: str) -> bool:
+    """Whether somebody chose this id; those that are made look otherwise."""
+    return _MADE_ID.fullmatch(run_id) is None
 
 
 def blob_digest(content: bytes) -> bytes:

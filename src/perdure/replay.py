@@ -38,6 +38,17 @@ SOURCE: Final = "/items#"
 """How the scope begins in which the source of a map makes its own calls."""
 
 
+UNSEEN: Final = "records of this run were lost or damaged, or it went further elsewhere"
+"""Opens the doubt of an effect of which nothing is on record, not even that it began."""
+
+
+def doubt_words(shown: str, why: str) -> str:
+    """That an effect is in doubt, and why."""
+    return (
+        f"{shown} {'may have been performed' if why.startswith(UNSEEN) else 'was started and never confirmed'} ({why})"
+    )
+
+
 class Call(Struct, frozen=True, gc=False):
     """The next call of the program: where it stands, what it is, with which arguments."""
 
@@ -341,9 +352,7 @@ def decide(journal: Journal, call: Call) -> Decision:
     entry = journal.entries.get(call.key)
     if entry is None:
         if journal.suspects and call.kind == "effect":
-            return InDoubt(
-                attempt=1, intent=None, why="records of this run were lost or damaged; its intent may be among them"
-            )
+            return InDoubt(attempt=1, intent=None, why=UNSEEN)
         return Fresh()
     if entry.name != call.name or entry.arguments != call.arguments or entry.kind != call.kind:
         return Diverged(recorded=entry.shown_call(), kind=entry.kind)

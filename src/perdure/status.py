@@ -18,10 +18,19 @@ from msgspec import Struct
 from perdure import clock
 from perdure.engine.mailbox import Letter, mail_key
 from perdure.engine.whereabouts import UNDO_AGENT, continuation, undoing_of, undone_by
-from perdure.errors import CheckpointCorrupt, CommitsLost, PerdureError, ResourceChanged, ResourceMissing, RunPaused
+from perdure.errors import (
+    CheckpointCorrupt,
+    CommitsLost,
+    DeadlineExceeded,
+    PerdureError,
+    ResourceChanged,
+    ResourceMissing,
+    RunPaused,
+    StepFailed,
+)
 from perdure.forms import approving
 from perdure.records import FINISHED, Ended, Kind, Note, Opened, Repaired, Run, RunState, WaitReason, read_body
-from perdure.replay import Journal
+from perdure.replay import Journal, doubt_words
 from perdure.settings import current_settings
 from perdure.store.lease import Park, Presence, read_park
 from perdure.telemetry.text import age, counted, legible, utc
@@ -152,7 +161,7 @@ class Commands:
 
     def signal(self, run: Run, wait: OpenWait) -> str:
         """How to send what this wait is for."""
-        return f"{self('signal', self.named(run), wait.opened.signal)} [JSON]"
+        return f"{self('signal', self.named(run), wait.opened.signal)} <json>"
 
 
 def is_demo(agent: str) -> bool:
@@ -206,7 +215,8 @@ def _unfinished(store: Store, run: Run, journal: Journal, last: Record, commands
     if run.state == RunState.FAILED:
         taken_back, undo = undone_words(store, run, commands)
         cause = f"{taken_back}; {park.message}" if taken_back else park.message
-        return Status(run.state, run.updated_at, cause=cause, next=undo if taken_back else going_on)
+        following = commands("fork", commands.named(run)) if _fails_for_good(journal, park) else going_on
+        return Status(run.state, run.updated_at, cause=cause, next=undo if taken_back else following)
     if run.state == RunState.QUEUED:
         origin = origin_of(journal)
         is_new = origin is not None and run.length == origin.records
@@ -220,6 +230,15 @@ def _unfinished(store: Store, run: Run, journal: Journal, last: Record, commands
         return _waiting(store, run, journal, commands, going_on)
     accept = ("--accept",) if park.code in (ResourceChanged.code, ResourceMissing.code) else ()
     return _parked(run, park, next_command=commands.resume(run, *accept))  # only one that is named is forgiven
+
+
+def _fails_for_good(journal: Journal, park: Park) -> bool:
+    """Whether a resume can only fail like before: a fork begins anew where the run stands."""
+    is_settled_so = any(
+        entry.verdict is not None and entry.verdict.outcome == "fail" for entry in journal.entries.values()
+    )
+    was_settled_so = is_settled_so and park.message.startswith(StepFailed.__name__)
+    return was_settled_so or park.code == DeadlineExceeded.code
 
 
 def open_effects(store: Store, run: Run, journal: Journal) -> list[OpenEffect]:
@@ -352,9 +371,26 @@ def _finished(store: Store, run: Run, commands: Commands) -> Status:
     following = newest(store, run)
     if following is None or following.run_id == run.run_id:
         taken_back, undo = undone_words(store, run, commands)
-        return Status(run.state, run.updated_at, cause=taken_back, next=undo)
+        doubt, settle = _doubt_left(store, run, commands)
+        cause = "; ".join(filter(None, (taken_back, doubt)))
+        return Status(run.state, run.updated_at, cause=cause, next=undo or settle)
     cause = f"goes on as {following.name}"
     return Status(run.state, run.updated_at, cause=cause, next=commands("show", commands.named(following)))
+
+
+def _doubt_left(store: Store, run: Run, commands: Commands) -> tuple[str, str]:
+    """What a cancelled run left in doubt, and the command that says what became of it; empty where nothing."""
+    if run.state != RunState.CANCELLED:
+        return "", ""
+    with contextlib.suppress(PerdureError):  # what is damaged says nothing, and `perdure verify` says that
+        effects = open_effects(store, run, Journal(store.load_journal(run.run_id)))
+        unsettled = [effect for effect in effects if effect.letter is None]
+        if unsettled:
+            more = f", and {len(unsettled) - 1} more" if len(unsettled) > 1 else ""
+            return f"{unsettled[0].shown}{more} is in doubt: it may have happened", commands.settle(
+                run, unsettled[0], effects
+            )
+    return "", ""
 
 
 def _held(store: Store, run: Run, going_on: str) -> Status:
@@ -390,7 +426,7 @@ def _in_doubt(run: Run, effects: list[OpenEffect], park: Park, commands: Command
         return Status(run.state, run.updated_at, run.reason, cause, next=going_on, brief="settled")
     first = unsettled[0]
     more = f", and {len(unsettled) - 1} more" if len(unsettled) > 1 else ""
-    cause = park.message or f"{first.shown} was started and never confirmed ({first.why}){more}"
+    cause = park.message or f"{doubt_words(first.shown, first.why)}{more}"
     return Status(run.state, run.updated_at, run.reason, cause, next=commands.settle(run, first, effects))
 
 

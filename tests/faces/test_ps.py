@@ -66,7 +66,7 @@ def test_each_state_tells_its_reason_and_the_exact_next_command(states: Any) -> 
         "failed": ("failed", "", resume.format(name["failed"])),
         "running": ("running", "", ""),
         "child": ("waiting", "child", f"perdure approve {asked} (or: perdure reject {asked})"),
-        "signal": ("waiting", "signal", f"perdure signal {name['signal']} go [JSON]"),
+        "signal": ("waiting", "signal", f"perdure signal {name['signal']} go <json>"),
         "time": ("waiting", "time", resume.format(name["time"])),
     }
     assert runs["dead"]["cause"].startswith("its process died (pid ")

@@ -18,7 +18,7 @@ def listening(place: Any) -> Any:
 
 def test_payload_reaches_the_run(listening: Any) -> None:
     name = listening.name()
-    assert listening.runs()[0]["next"] == f"perdure signal {name} go [JSON]"
+    assert listening.runs()[0]["next"] == f"perdure signal {name} go <json>"
     result = listening.perdure("signal", name, "go", '{"speed": 3}', "--by", "Ada")
     assert result.code == 0, result
     assert result.out.splitlines() == [
@@ -39,7 +39,7 @@ def test_signal_nobody_waits_for_is_kept_and_said_to_be(listening: Any) -> None:
     result = listening.perdure("signal", name, "goo")
     assert result.code == 0, result
     assert f"{name}  signal goo sent; kept until the run waits for it (it waits for go now)\n" in result.out
-    assert f"  next: perdure signal {name} go [JSON]\n" in result.out
+    assert f"  next: perdure signal {name} go <json>\n" in result.out
 
 
 def test_refusals_are_three_lines(listening: Any) -> None:

@@ -77,7 +77,7 @@ class TestDelivery:
         assert waiting.lines() == [
             f"perdure: Run {name} waits for the signal 'go'.",
             "   safe: its one completed step is saved.",
-            f"     do: perdure signal {name} go [JSON], then start again",
+            f"     do: perdure signal {name} go <json>, then start again",
         ]
         assert state_of("r") == "waiting (signal)"
 

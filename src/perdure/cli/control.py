@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 from msgspec import Meta, Struct
@@ -20,12 +20,20 @@ from perdure.cli.options import (
     yes_option,
 )
 from perdure.cli.runs import current_run
-from perdure.cli.screen import bold, joined, print_json, say, say_next, tell
+from perdure.cli.screen import bold, doubtful, joined, print_json, say, say_next, tell
 from perdure.cli.status import status_of
 from perdure.engine import control
+from perdure.engine.whereabouts import is_undone
 from perdure.records import FINISHED, Run, RunState
-from perdure.status import Status, is_paused
+from perdure.replay import Journal
+from perdure.settings import current_settings
+from perdure.status import Status, is_paused, newest, open_effects, open_waits
 from perdure.telemetry.text import counted, legible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from perdure.store.protocol import Store
 
 
 class Asked(Struct, frozen=True):
@@ -34,6 +42,7 @@ class Asked(Struct, frozen=True):
     asked: Annotated[str, Meta(description="cancel, pause or unpause")]
     is_done: Annotated[bool, Meta(description="false where the process that holds the run does it at its next step")]
     run: Annotated[RunObject, Meta(description="the run after that")]
+    in_doubt: Annotated[list[str], Meta(description="what a cancelled run leaves in doubt: it may have happened")] = []
 
 
 @click.command()
@@ -45,20 +54,28 @@ class Asked(Struct, frozen=True):
 def cancel(run: str, *, sure: bool, by: str, as_json: bool) -> None:
     """End RUN for good: at its next step where a process holds it, at once where none does. Its children are told.
 
-    What it did stands; a cancelled run is never resumed. You are asked first, or say --yes.
+    What it did stands; a cancelled run is never resumed. You are asked first, or say --yes. An effect in doubt stays so:
+    it is named, and `perdure show RUN` keeps naming it until somebody settles it.
     """
     found = find(run)
+    doubts: list[str] = []
     if found.state not in FINISHED:
+        doubts = _doubts_in(found)
         tell(f"{bold(legible(found.name))}  {legible(found.agent)}, {counted(found.steps, 'completed step')}")
-        confirm(f"Cancel {found.name} for good?", sure=sure)
+        for shown in doubts:
+            tell(f"  {doubtful('in doubt')}  {shown}: nobody has said whether it happened")
+        leaving = f", and leave {doubts[0]} in doubt" if doubts else ""
+        confirm(f"Cancel {found.name} for good{leaving}?", sure=sure)
     control.cancel(found.run_id, by=by)
     after, status = standing(found)
     is_ended = after.state == RunState.CANCELLED
     if as_json:
-        print_json(Asked("cancel", is_ended, run_object(after, status)))
+        print_json(Asked("cancel", is_ended, run_object(after, status), doubts))
     elif is_ended:
-        say(f"{bold(legible(found.name))}  cancelled; what its {counted(after.steps, 'completed step')} did stands")
-        say_next(f"{command('show', found.name)} (it cannot be resumed; fresh=True starts over)")
+        say(f"{bold(legible(found.name))}  cancelled; {_what_stands(after)}")
+        for shown in doubts:
+            say(f"  {doubtful('in doubt')}  {shown}: it may have happened, and the same call would do it again")
+        say_next(status.next or f"{command('show', found.name)} (it cannot be resumed)")
     else:
         say(joined(f"{bold(legible(found.name))}  asked to end at its next step", legible(status.cause)))
         say_next(command("show", found.name))
@@ -105,6 +122,30 @@ def unpause(run: str, *, by: str, as_json: bool) -> None:
         return
     say(f"{bold(legible(found.name))}  {'may go on' if was_paused else 'is not paused'}")
     tell_next(status)
+
+
+def _doubts_in(run: Run) -> list[str]:
+    """The effects in doubt that would be left so: of a run that nobody holds, and of the runs that it waits for."""
+    with looking() as store:
+        return list(_unsettled(store, run))
+
+
+def _unsettled(store: Store, run: Run) -> Iterator[str]:
+    if store.is_running(run, stall_seconds=current_settings().stall_seconds):
+        return
+    journal = Journal(store.load_journal(run.run_id))
+    yield from (legible(effect.shown) for effect in open_effects(store, run, journal) if effect.letter is None)
+    for wait in open_waits(store, run, journal):
+        child = newest(store, store.read_run(wait.opened.child)) if wait.opened.child else None
+        if child is not None and child.state not in FINISHED:
+            yield from _unsettled(store, child)
+
+
+def _what_stands(run: Run) -> str:
+    with looking() as store:
+        if is_undone(store, run):
+            return "its effects were taken back before"
+    return f"what its {counted(run.steps, 'completed step')} did stands"
 
 
 def find(wanted: str) -> Run:

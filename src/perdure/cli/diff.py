@@ -63,7 +63,7 @@ def diff(run: str, first: str | None, second: str | None, *, as_json: bool) -> N
             made = _between_runs(store, _other(store, found, first), found, is_swapped=first is not None)
     if as_json:
         print_json(made)
-    elif made.before.run.run_id == made.after.run.run_id:
+    elif made.before.at is not None:
         _show_steps(made)
     else:
         _show_runs(made)
@@ -72,7 +72,7 @@ def diff(run: str, first: str | None, second: str | None, *, as_json: bool) -> N
 def _other(store: Store, run: Run, wanted: str | None) -> Run:
     """The run to compare with: the one that is named, or the one that this is a fork of."""
     if wanted is not None:
-        return find_run(store, wanted)
+        return _not_itself(run, find_run(store, wanted))
     origin = origin_of(Journal(store.load_journal(run.run_id)))
     if origin is None:
         raise UsageError(
@@ -81,6 +81,16 @@ def _other(store: Store, run: Run, wanted: str | None) -> Run:
             hint=f"two of its steps: {command('diff', run.name, '0', str(run.steps))}; or another run: perdure ls",
         )
     return find_run(store, origin.run_id)
+
+
+def _not_itself(run: Run, other: Run) -> Run:
+    if other.run_id != run.run_id:
+        return other
+    raise UsageError(
+        f"Run {run.name} is to be compared with itself.",
+        safe="nothing was changed.",
+        hint=f"two of its steps: {command('diff', run.name, '0', str(run.steps))}; or another run: perdure ls",
+    )
 
 
 def _between_steps(store: Store, run: Run, first: str, second: str | None) -> Difference:

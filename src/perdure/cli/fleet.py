@@ -16,13 +16,13 @@ from perdure.cli.contract import RunObject, run_object
 from perdure.cli.mode import mode
 from perdure.cli.options import command, looking
 from perdure.cli.outcome import Interrupted, Moved, Saved, own_output, saved_of
-from perdure.cli.screen import INTERRUPTED_EXIT_CODE, bad, bold, dim, doubtful, good, print_json, say, tell
+from perdure.cli.screen import INTERRUPTED_EXIT_CODE, bad, bold, dim, doubtful, good, print_json, say, say_next, tell
 from perdure.cli.status import status_of
 from perdure.cli.typed import app_words
 from perdure.engine import agent as engine
 from perdure.engine.execute import goes_on_by_itself
 from perdure.engine.session import session
-from perdure.errors import PerdureError, RunCancelled, RunHeld, RunWaits
+from perdure.errors import PerdureError, RunCancelled, RunHeld, RunWaits, StepFailed
 from perdure.replay import Journal
 from perdure.status import likely_app, newest
 from perdure.telemetry.text import counted, legible
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 WORST_FIRST: Final = (6, 1, 5, 4, 3)
 """Exit codes from the worst outcome to the best: store, failed, parked, in doubt, waiting for somebody."""
 
+_KINDS: Final = {3: "waiting", 4: "in doubt", 5: "parked", 6: "stopped by the store"}
 _LOOK_SECONDS: Final = 0.2
 _NAME_COLUMNS: Final = 18
 _WORDS_CHARACTERS: Final = 160
@@ -76,6 +77,8 @@ class Outcome(Struct, frozen=True):
     words: str
     exit_code: int
     saved: Saved
+    kind: str = ""
+    """How it ended in a word or two, to be counted."""
 
 
 def show_choices(choices: list[Choice]) -> None:
@@ -90,6 +93,8 @@ def show_choices(choices: list[Choice]) -> None:
     for choice in left:
         say(_left_line(choice))
     say(f"{counted(len(going), 'run')} would be resumed, {len(left)} left alone; nothing was changed")
+    if following := _with_code(left):
+        say_next(following)
 
 
 def resume_all(choices: list[Choice], agents: Agents, *, at_once: int) -> int:
@@ -159,6 +164,7 @@ class _Pool:
                 if outcome is not None:
                     self._ended.append(outcome)
                     tell(_outcome_line(outcome))
+                    _tell_next(outcome)
             if self._stopping.is_set():
                 self._stop(pending, is_told=is_told)
                 is_told = True
@@ -187,12 +193,13 @@ class _Pool:
             engine.resume(self._agents[run.agent], run, pardon=False, waits=False)
         except BaseException as error:  # noqa: BLE001 - one run's end, whatever it is, is no other run's
             words, code = _words_of(error, is_stopping=self._stopping.is_set())
+            kind = _kind_of(error, words)
             saved = Saved() if isinstance(error, RunHeld) else saved
         else:
-            words, code = "completed", 0
+            words, code, kind = "completed", 0, "completed"
         with contextlib.suppress(PerdureError):  # how the run ended is said even where its row cannot be read
             run = newest(store, store.read_run(run.run_id)) or run
-        return Outcome(run, words, code, saved)
+        return Outcome(run, words, code, saved, kind)
 
 
 def _words_of(error: BaseException, *, is_stopping: bool) -> tuple[str, int]:
@@ -211,6 +218,13 @@ def _words_of(error: BaseException, *, is_stopping: bool) -> tuple[str, int]:
     return f"failed: {type(error).__name__}: {error}", 1
 
 
+def _kind_of(error: BaseException, words: str) -> str:
+    """The same in a word or two."""
+    if isinstance(error, PerdureError) and not isinstance(error, (RunHeld, RunCancelled, StepFailed)):
+        return _KINDS.get(error.exit_code, "failed")
+    return words.partition(":")[0] if words.startswith(("left", "cancelled")) else "failed"
+
+
 def _parted(choices: list[Choice]) -> tuple[list[Choice], list[Choice]]:
     return [each for each in choices if each.goes_on], [each for each in choices if not each.goes_on]
 
@@ -222,9 +236,19 @@ def _worst(ended: list[Outcome]) -> int:
 
 def _outcome_line(outcome: Outcome) -> str:
     mark = good("✔") if outcome.words == "completed" else doubtful("▸") if outcome.exit_code != 1 else bad("✘")
-    words = legible(outcome.words.splitlines()[0], _WORDS_CHARACTERS)
+    first = outcome.words.splitlines()[0].replace(f"Run {outcome.run.name} ", "", 1).rstrip(".")
+    words = legible(first, _WORDS_CHARACTERS)
     saved = f"  {dim(outcome.saved.words)}" if outcome.saved.steps else ""
     return f"  {mark} {outcome.run.name:<{_NAME_COLUMNS}} {words}, {counted(outcome.run.steps, 'step')}{saved}"
+
+
+def _tell_next(outcome: Outcome) -> None:
+    """What a person can do for a run that was resumed and has stopped again."""
+    if outcome.exit_code:
+        with contextlib.suppress(PerdureError), looking() as store:
+            following = status_of(store, store.read_run(outcome.run.run_id) or outcome.run).next
+            if following:
+                tell(f"    {dim('next:')} {following}")
 
 
 def _left_line(choice: Choice) -> str:
@@ -234,15 +258,20 @@ def _left_line(choice: Choice) -> str:
 
 
 def _show_summary(ended: list[Outcome], left: list[Choice], saved: Saved) -> None:
-    kinds = Counter(outcome.words.partition(":")[0] for outcome in ended)
+    kinds = Counter(outcome.kind for outcome in ended)
     counts = ", ".join(f"{count} {legible(kind, 40)}" for kind, count in kinds.most_common()) or "none could go on"
     others = f"; {len(left)} left alone" if left else ""
     tell(f"{bold(counted(len(ended), 'run'))} resumed: {counts}{others}")
     if saved.steps:
         tell(f"  {saved.words}")
+    if following := _with_code(left):
+        tell(f"  {dim('next:')} {following}")
+
+
+def _with_code(left: list[Choice]) -> str:
+    """The command that names the code that was lacking, as far as it seems to be here."""
     lacking = sorted({likely_app(choice.run.agent) for choice in left if choice.lacks_code} - {""})
-    if lacking:
-        tell(f"  {dim('next:')} {command('resume', '--all', *app_words(lacking))}")
+    return command("resume", "--all", *app_words(lacking)) if lacking else ""
 
 
 def _ended(outcome: Outcome) -> Ended:

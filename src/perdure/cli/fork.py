@@ -16,7 +16,7 @@ from perdure.cli.runs import find_run
 from perdure.cli.screen import bold, dim, doubtful, print_json, say, say_next
 from perdure.cli.status import status_of
 from perdure.engine import fork as engine
-from perdure.engine.whereabouts import undoing_of
+from perdure.engine.whereabouts import is_undone, undoing_of
 from perdure.errors import UsageError
 from perdure.records import FINISHED
 from perdure.replay import Journal
@@ -178,7 +178,7 @@ def _show(store: Store, fork: Fork, made: Run, values: dict[str, Raw]) -> None:
         say(f"  {dim(f'{word:<{_COLUMN}}')}{text}")
     if fork.origin.arguments and fork.origin.at:
         say(f"  {doubtful('note')} steps recorded with other arguments will park it; --at 0 repeats them instead")
-    if fork.original.state not in FINISHED:
+    if fork.original.state not in FINISHED and not is_undone(store, fork.original):
         say(f"  {dim(f'{original} is unfinished: it can go on as well')}")
     say_next(status_of(store, made).next, margin="")
 

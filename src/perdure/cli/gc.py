@@ -14,6 +14,7 @@ from perdure.cli.options import command, confirm, json_option, looking, store_op
 from perdure.cli.screen import bold, dim, doubtful, good, print_json, say, tell
 from perdure.engine.ledger import WORK
 from perdure.policy import seconds_of
+from perdure.records import is_own_id
 from perdure.settings import current_settings
 from perdure.store import file_of
 from perdure.store.protocol import Compacted, Old, Prunable, Pruned
@@ -46,7 +47,8 @@ class Collected(Struct, frozen=True):
     mail: Annotated[int, Meta(description="how many mails to them")]
     blobs: Annotated[int, Meta(description="how many large values that nobody else refers to")]
     size_bytes: Annotated[int, Meta(description="how many bytes all that is, as stored")]
-    failed_kept: Annotated[int, Meta(description="old failed runs that stay, because they can be resumed")]
+    failed_kept: Annotated[int, Meta(description="old failed runs that stay: most can be resumed")]
+    named_kept: Annotated[int, Meta(description="old runs that stay, because somebody chose their id")]
     needed_kept: Annotated[int, Meta(description="old runs that stay, because a run that stays refers to them")]
     given_back_bytes: Annotated[int, Meta(description="how much the file system got back")]
     free_bytes: Annotated[int, Meta(description="how much stays free in the file, for new runs")]
@@ -60,18 +62,20 @@ class Collected(Struct, frozen=True):
     "--keep", metavar="DURATION", default=KEEP, show_default=True, help="Keep runs that ended since: 12h, 30d."
 )
 @click.option("--failed", is_flag=True, help="Failed runs too, which could still be resumed.")
+@click.option("--named", is_flag=True, help="Runs whose id you chose too; the same id would then begin anew.")
 @click.option("--delete", is_flag=True, help="Remove them: asks first, or say --yes.")
 @yes_option
 @json_option(Collected)
 @store_option
-def gc(*, keep: str, failed: bool, delete: bool, sure: bool, as_json: bool) -> None:
+def gc(*, keep: str, failed: bool, named: bool, delete: bool, sure: bool, as_json: bool) -> None:
     """Remove runs that ended long ago, with their journals and mail.
 
     Without --delete or --yes nothing is removed: you see what would go. Completed and cancelled runs go, failed ones
-    only with --failed. A run that is not finished never goes, nor one that it refers to.
+    only with --failed. A run whose id you chose goes only with --named: as long as it is there, the same id answers
+    with its result, and does nothing again. A run that is not finished never goes, nor one that it refers to.
     """
-    old = Old(clock.wall_seconds() - seconds_of(keep, what="--keep"), failed=failed)
-    words = ["gc", "--keep", keep, *(["--failed"] if failed else [])]
+    old = Old(clock.wall_seconds() - seconds_of(keep, what="--keep"), failed=failed, named=named)
+    words = ["gc", "--keep", keep, *(["--failed"] if failed else []), *(["--named"] if named else [])]
     doing = command(*words, "--yes" if is_plain() else "--delete")
     with looking() as store:
         would = store.find_prunable(old)
@@ -84,7 +88,8 @@ def gc(*, keep: str, failed: bool, delete: bool, sure: bool, as_json: bool) -> N
         elif not is_empty:
             say(f"  {dim('remove them:')} {doing}")
         return
-    confirm(f"Remove {_runs_words(would.runs)} for good?", sure=sure)
+    anew = _beginning_anew(would.runs)
+    confirm(f"Remove {_runs_words(would.runs)} for good{f' ({anew})' if anew else ''}?", sure=sure)
     removed, compacted = _remove(old, would)
     if as_json:
         print_json(_collected(old, would, removed=removed, compacted=compacted))
@@ -117,8 +122,14 @@ def _show(would: Prunable, *, keep: str) -> None:
         if len(would.runs) > _NAMED:
             say(f"  and {len(would.runs) - _NAMED:,} more")
         say(f"  {_what_words(would)}")
+        if anew := _beginning_anew(would.runs):
+            say(f"  {doubtful('note:')} {anew}")
     if would.failed:
-        say(f"  {doubtful('stays:')} {counted(would.failed, 'failed run')} that can be resumed (--failed removes them)")
+        lost = "--failed removes them, and what could be resumed is lost then"
+        say(f"  {doubtful('stays:')} {counted(would.failed, 'failed run')} ({lost})")
+    if would.named:
+        runs = f"{counted(would.named, 'run')} whose id you chose"
+        say(f"  {doubtful('stays:')} {runs} (--named removes them, and the same id begins anew then)")
     if would.needed:
         say(f"  {doubtful('stays:')} {counted(would.needed, 'run')} that others refer to, which stay")
 
@@ -148,6 +159,11 @@ def _runs_words(runs: tuple[Run, ...]) -> str:
     return counted(len(runs), "run")
 
 
+def _beginning_anew(runs: tuple[Run, ...]) -> str:
+    chosen = [legible(run.run_id) for run in runs if is_own_id(run.run_id)]
+    return f"ids you chose, which begin anew when used again: {listed(chosen, most=_NAMED)}" if chosen else ""
+
+
 def _what_words(what: Prunable | Pruned) -> str:
     parts = [counted(what.records, "record"), counted(what.mail, "mail"), counted(what.blobs, "large value")]
     return f"{', '.join(parts)}; {octets(what.size)}"
@@ -173,6 +189,7 @@ def _collected(
         blobs=numbers.blobs,
         size_bytes=numbers.size,
         failed_kept=would.failed,
+        named_kept=would.named,
         needed_kept=would.needed,
         given_back_bytes=room.given_back,
         free_bytes=room.free,

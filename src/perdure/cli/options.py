@@ -23,13 +23,18 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
+    from perdure.records import Run
     from perdure.store.protocol import Store
 
 F = TypeVar("F", bound="Callable[..., Any]")
 SHAPE: Final = "__perdure_json_shape__"
 """Where a command keeps what its `--json` prints."""
 
+NEWEST: Final = "-"
+"""How the run that was started last is named."""
+
 _NAMED_STORE: Final = "perdure.cli.named_store"
+_NEWEST_RUN: Final = "perdure.cli.newest_run"
 _NAME_CHARACTERS: Final = 200
 
 
@@ -82,7 +87,7 @@ def confirm(question: str, *, sure: bool, safe: str = "nothing was changed.") ->
     if sure:
         return
     if not may_ask():
-        words = [*sys.argv[1:], "--yes"]
+        words = [_named_by_now(word) for word in (*sys.argv[1:], "--yes")]
         raise UsageError(
             f"{question.rstrip('?')} needs your word, and nobody can be asked here.",
             safe=safe,
@@ -90,6 +95,17 @@ def confirm(question: str, *, sure: bool, safe: str = "nothing was changed.") ->
         )
     if not click.confirm(f"{question}", err=True):
         raise UsageError("You said no.", safe=safe, hint="nothing is left to do")
+
+
+def note_newest(store: Store, run: Run) -> None:
+    """Remember what `-` meant: whoever agrees to it later must not agree to a run that came since."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.find_root().meta[_NEWEST_RUN] = commands().among(store).named(run)
+
+
+def _named_by_now(word: str) -> str:
+    return str(click.get_current_context().find_root().meta.get(_NEWEST_RUN, word)) if word == NEWEST else word
 
 
 def commands() -> Commands:

@@ -18,7 +18,7 @@ from perdure.cli.mode import mode
 from perdure.cli.options import looking
 from perdure.cli.screen import INTERRUPTED_EXIT_CODE, say
 from perdure.cli.status import status_of
-from perdure.errors import PerdureError, StepFailed, saved_steps
+from perdure.errors import ApprovalDenied, PerdureError, StepFailed, saved_steps
 from perdure.records import Cost, added
 from perdure.telemetry.saving import not_repeated
 from perdure.telemetry.text import legible
@@ -120,6 +120,8 @@ def failed(run: Run, error: Exception, *, steps: int, again: str) -> PerdureErro
     """What the agent itself raised, as its own traceback, and then where that leaves the run."""
     safe = f"{saved_steps(steps)}."
     hint = f"mend the cause, then: {again}"
+    if isinstance(error, ApprovalDenied):
+        hint = f"to be asked once more: {again}"
     if isinstance(error, PerdureError):
         error.safe, error.hint = error.safe or safe, error.hint or hint
         return error

@@ -13,7 +13,7 @@ from perdure.cli.options import commands, looking
 from perdure.cli.screen import bad, bold, dim, doubtful, good, tell
 from perdure.engine.whereabouts import whole_id
 from perdure.errors import PerdureError
-from perdure.replay import Journal
+from perdure.replay import UNSEEN, Journal
 from perdure.status import numbers_of
 from perdure.telemetry import terminal
 from perdure.telemetry.bar import Bar
@@ -87,7 +87,7 @@ class Progress:
         if isinstance(event, events.MapAdvanced):
             self._advance(event)
             return
-        if isinstance(event, (events.StoreOpened, events.RunPassedOver, events.RunBeside)):
+        if isinstance(event, (events.StoreOpened, events.RunPassedOver, events.RunBeside, events.DoubtLeft)):
             self._show(self._aside(event))
             return
         if not isinstance(event, events.Event):
@@ -131,6 +131,8 @@ class Progress:
 
     def _aside(self, event: events.Observable) -> str:
         """What is said of the store, and of other runs of the same call."""
+        if isinstance(event, events.DoubtLeft):
+            return terminal.doubt_left(event.run_name, event.effect)
         if isinstance(event, events.RunPassedOver):
             resume = self._commands("resume", event.run_name, "--app", self._app or "FILE")
             return (
@@ -261,6 +263,8 @@ def _cost(event: events.StepCompleted) -> str:
 
 
 def _why(why: str) -> str:
+    if why.startswith(UNSEEN):
+        return f"it may have been performed ({legible(why)})."
     return "started, never confirmed." if why.startswith("started") else f"started, never confirmed ({legible(why)})."
 
 

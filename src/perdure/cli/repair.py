@@ -66,6 +66,7 @@ def repair(run: str | None, *, everything: bool, sure: bool, as_json: bool) -> i
     with looking() as store:
         patients = _patients(store)
         chosen = patients if run is None else _chosen(store, patients, run)
+        whole = "every run" if run is None or chosen else legible(find_run(store, run).name)
     if chosen:
         _confirm(chosen, sure=sure)
         with writing() as store:
@@ -75,7 +76,7 @@ def repair(run: str | None, *, everything: bool, sure: bool, as_json: bool) -> i
     if as_json:
         print_json(Repaired(results))
     elif not chosen:
-        say(f"{good('Nothing to repair')}: {'every run' if run is None else legible(run)} is whole.")
+        say(f"{good('Nothing to repair')}: {whole} is whole.")
     return 0 if all(result.repaired for result in results) else StoreError.exit_code
 
 

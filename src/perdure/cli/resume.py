@@ -71,7 +71,8 @@ def resume(
     """
     del as_json
     if every:
-        _refuse(run is not None or accept, "--all takes no RUN and no --accept.", "perdure resume RUN --accept")
+        _refuse(run is not None, "--all takes no RUN.", command("resume", "--all", *app_words(apps)))
+        _refuse(accept, "--all takes no --accept.", "one run at a time: perdure resume RUN --accept")
         seconds = RESUMABLE_SECONDS if max_age is None else seconds_of(max_age, what="--max-age")
         return _resume_all(apps, Bounds(seconds, failed=failed), at_once=at_once or AT_ONCE, is_dry=dry_run)
     is_lost = failed or max_age is not None or at_once is not None
@@ -112,7 +113,7 @@ def _dry(stopped: Stopped) -> Choice:
 def _resume_all(apps: tuple[str, ...], bounds: Bounds, *, at_once: int, is_dry: bool) -> int:
     agents = load_agents(apps)
     agents = {**demo.agents(), **agents}
-    known = Bounds(bounds.max_age_seconds, bounds.failed, None if is_dry and not apps else agents)
+    known = Bounds(bounds.max_age_seconds, bounds.failed, agents)
     with looking() as store:
         choices = choose(store, known)
     if is_dry:

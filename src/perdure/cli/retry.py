@@ -43,6 +43,9 @@ def _refusal(stopped: Stopped) -> UsageError | None:
     if run.state in FINISHED or park.code == UNDONE:
         what = "failed and its effects were undone" if park.code == UNDONE else f"is {run.state}"
         next_command = command("fork", run.name)
+        if run.state == RunState.COMPLETED:
+            again = command("fork", run.name, "--at", "0")
+            next_command = f"{again} does all of it again, as a new run; --at N keeps its first N steps"
     elif run.state == RunState.FAILED:
         return None
     elif status.state == RunState.RUNNING:

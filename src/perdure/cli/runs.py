@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from perdure.cli.misuse import did_you_mean
+from perdure.cli.options import NEWEST, note_newest
 from perdure.engine.whereabouts import is_undone
 from perdure.errors import CheckpointCorrupt, UnknownRun
 from perdure.records import FINISHED, Run, RunState
@@ -15,7 +16,6 @@ from perdure.telemetry.text import counted, legible, listed
 if TYPE_CHECKING:
     from perdure.store.protocol import Store
 
-NEWEST: Final = "-"
 _NAMED: Final = 5
 _CONSIDERED: Final = 1000
 """Among so many of the newest runs the one that was mistyped is looked for."""
@@ -36,6 +36,7 @@ def find_run(store: Store, wanted: str) -> Run:
     if wanted == NEWEST:
         newest_run = next(iter(_found(store, Which(), limit=1)), None)
         if newest_run is not None:
+            note_newest(store, newest_run)
             return newest_run
     else:
         beginning = _found(store, Which(beginning=wanted), limit=EVERY) if wanted else []
@@ -89,13 +90,18 @@ def unfinished(store: Store, *, stall_seconds: float) -> tuple[Run | None, Run |
 
 def _ambiguous(wanted: str, matches: list[Run]) -> UnknownRun:
     same_name = all(run.name == wanted for run in matches)
-    known = [run.run_id if same_name else run.name for run in matches]
+    known = [run.run_id if same_name else _called(run, wanted) for run in matches]
     what = "are named" if same_name else "begin with"
     return UnknownRun(
         f"{len(matches)} runs {what} {legible(wanted)!r}: {listed(known, most=_NAMED)}.",
         safe="nothing was changed.",
         hint="name one of them by its id" if same_name else "write more of the one you mean",
     )
+
+
+def _called(run: Run, wanted: str) -> str:
+    """A run by what begins like that."""
+    return run.name if run.name.startswith(wanted) else f"{run.run_id} ({run.name})"
 
 
 def _unknown(wanted: str, store: Store) -> UnknownRun:
@@ -106,7 +112,8 @@ def _unknown(wanted: str, store: Store) -> UnknownRun:
             safe="nothing was changed.",
             hint="start one, or name another store with --store; perdure demo shows how it works",
         )
-    names = [run.name for run in _found(store, Which(), limit=_CONSIDERED)]
+    known = _found(store, Which(), limit=_CONSIDERED)
+    names = [*(run.name for run in known), *(run.run_id for run in known)]
     return UnknownRun(
         f"There is no run {legible(wanted)!r} among the {counted(count, 'run')} in {store.location}.",
         safe="nothing was changed.",

@@ -11,9 +11,9 @@ from perdure.cli.contract import RunObject, run_object
 from perdure.cli.ending import result_of, tell_end
 from perdure.cli.head import tell_head
 from perdure.cli.kin import Kin
-from perdure.cli.options import commands, json_option, looking, run_argument, store_option
+from perdure.cli.options import NEWEST, commands, json_option, looking, run_argument, store_option
 from perdure.cli.question import SHORT_LINES, tell_question
-from perdure.cli.runs import NEWEST, find_run
+from perdure.cli.runs import find_run
 from perdure.cli.screen import dim, print_json, say
 from perdure.cli.status import status_of
 from perdure.cli.telling import leaf_lines, offset
@@ -157,7 +157,8 @@ def _tell(told: Told, window: Window) -> None:
     for mail in told.store.read_mail(run.run_id):
         if mail.kind == "refused":
             at = offset(mail.at - run.created_at)
-            say(dim(f"     {at:>7}  · an answer by {legible(mail.by)} came second or too late, and was not used"))
+            what = "a verdict" if '"outcome":' in mail.body else "an answer"
+            say(dim(f"     {at:>7}  · {what} by {legible(mail.by)} came second or too late, and was not used"))
     tell_end(told.store, run, told.status, told.records[-1])
 
 

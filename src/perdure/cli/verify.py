@@ -111,6 +111,7 @@ def _show_loss(loss: Loss) -> None:
     when = utc(loss.at)
     gone = loss.expected - loss.found
     say(f"{doubtful('lost')}     {counted(gone, 'acknowledged commit')} of {loss.expected:,}, noticed on {when}")
+    say("  what came after that is not known here: put back a newer copy, or check outside what was done since")
 
 
 def _show_summary(location: str, *, whole: list[Run], damaged: int, others: int, parked: int) -> None:

@@ -18,6 +18,7 @@ from perdure.engine.prefix import completes, merged
 from perdure.engine.scope import ROOT, Scope
 from perdure.engine.stillness import Standing, standing_of
 from perdure.errors import (
+    START_OVER,
     DeadlineExceeded,
     EffectInDoubt,
     JournalDiverged,
@@ -46,7 +47,7 @@ from perdure.records import (
     extended,
     write_body,
 )
-from perdure.replay import Call, Decision, Entry, Journal, Replayed, decide
+from perdure.replay import Call, Decision, Entry, Journal, Replayed, decide, doubt_words
 from perdure.store import blobs
 
 if TYPE_CHECKING:
@@ -298,7 +299,7 @@ class Active:
             late = DeadlineExceeded(
                 f"Run {self.row.name} is past its deadline.",
                 safe=f"{saved_steps(self.row.steps)}; nothing more is performed.",
-                hint="start over with fresh=True, with a longer deadline if it needs one",
+                hint=f"{START_OVER}, with a longer deadline if it needs one",
             )
             self.halt(Stop(RunState.FAILED, None, late))
 
@@ -360,7 +361,7 @@ class Active:
         first = self.doubtful[0]
         others = f" and {len(self.doubtful) - 1} more" if len(self.doubtful) > 1 else ""
         error = EffectInDoubt(
-            f"Run {self.row.name}: {first.shown}{others} was started and never confirmed ({first.why}).",
+            f"Run {self.row.name}: {doubt_words(f'{first.shown}{others}', first.why)}.",
             safe=f"{saved_steps(self.row.steps)}; the effect is not started again until it is settled.",
             hint=f"find out whether it happened, then start again after: {settle_command(self.row.name, first.name)}",
         )

@@ -6,6 +6,7 @@ replay reaches them, before anything after them in their strand. A crash at any 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import platform
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from perdure.engine.signature import shown_call
 from perdure.engine.whereabouts import (
     UNDONE,
     continuation,
+    doubts_left,
     hand_on,
     is_paused,
     is_undone,
@@ -31,6 +33,8 @@ from perdure.engine.whereabouts import (
     vanished,
 )
 from perdure.errors import (
+    START_OVER,
+    PerdureError,
     RunCancelled,
     RunHeld,
     RunPaused,
@@ -175,7 +179,7 @@ def open_run(
         raise UsageError(
             f"Run {run.name} was cancelled.",
             safe="nothing was done.",
-            hint="start over with fresh=True, or under another run_id",
+            hint=f"{START_OVER}; or under another id",
         )
     return load(session, run, quietly=quietly)
 
@@ -197,7 +201,7 @@ def _taken_back(run: Run, undoing: Run) -> UsageError:
     return UsageError(
         f"Run {run.name} failed and its effects are taken back by run {undoing.name}, so it cannot go on.",
         safe="nothing was performed.",
-        hint=f"perdure undo {run.name} tells how far that is; start over with fresh=True, or under another run_id",
+        hint=f"perdure undo {run.name} tells how far that is; {START_OVER}; or under another id",
     )
 
 
@@ -320,6 +324,8 @@ def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
     now = clock.wall_seconds()
     for number, found in enumerate(session.store.list_runs(agent=spec.name, arguments=digest, limit=100)):
         run = newest(session.store, _not_ended_before(session.store, found).run_id) or found
+        if run.state == RunState.CANCELLED and number == 0:
+            _tell_doubt_left(session, run)
         if run.state in FINISHED:
             continue
         if session.is_running(run):
@@ -341,6 +347,13 @@ def _not_ended_before(store: Store, run: Run) -> Run:
     before = store.read_run(base if number == "2" else f"{base}~{int(number) - 1}")
     is_open = before is not None and before.agent == run.agent and before.state not in FINISHED
     return before if before is not None and is_open else run
+
+
+def _tell_doubt_left(session: Session, run: Run) -> None:
+    """The same call was cancelled with an effect in doubt: what is performed now may have happened before."""
+    with contextlib.suppress(PerdureError):  # a damaged run that is over must not hinder a new one
+        for shown in doubts_left(session.store, run):
+            events.publish(events.DoubtLeft(run.run_id, run.name, shown))
 
 
 def _tell_beside(session: Session, run: Run) -> None:

@@ -18,7 +18,7 @@ from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
 from perdure.engine.failure import message_of
 from perdure.engine.mailbox import Letter
 from perdure.engine.scope import Frame
-from perdure.errors import StepFailed, UnstorableValue
+from perdure.errors import START_OVER, StepFailed, UnstorableValue
 from perdure.policy import SAME_KEY, delay_seconds, seconds_in_flight
 from perdure.records import Doubt, Intended, Kind, Settled, read_body
 
@@ -135,7 +135,7 @@ def verdict_value(prepared: Prepared[EffectSpec], verdict: Settled) -> Any:
     if verdict.outcome == "fail":
         raise StepFailed(
             f"{prepared.shown()} was settled as failed by {verdict.by}.",
-            hint="start over with fresh=True when the cause is mended",
+            hint=f"perdure fork {prepared.active.row.name} performs it again; or {START_OVER}",
         )
     try:
         sealed = prepared.active.load_value(verdict.value, verdict.blob)

@@ -93,7 +93,7 @@ class ForSignal:
 
     def standing(self, place: Place) -> Waiting:
         """Waiting for this name."""
-        command = f"perdure signal {place.active.row.name} {self._name} [JSON], then start again"
+        command = f"perdure signal {place.active.row.name} {self._name} <json>, then start again"
         return place.waiting(f"waits for the signal {self._name!r}", command)
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from perdure.errors import RunPaused, UnknownRun
 from perdure.records import Kind, Mail, Run, RunState, read_body, undo_id
+from perdure.replay import Journal
 from perdure.store.lease import read_park
 
 if TYPE_CHECKING:
@@ -121,6 +122,13 @@ def next_id(run_id: str) -> str:
     """The id of the run that goes on in place of this one."""
     base, mark, number = run_id.rpartition("~")
     return f"{base}~{int(number) + 1}" if mark and number.isdecimal() else f"{run_id}~2"
+
+
+def doubts_left(store: Store, run: Run) -> list[str]:
+    """The effects of a run that are in doubt and have no verdict, used or not, each as a person would write it."""
+    settled = {mail.key for mail in store.read_mail(run.run_id) if mail.kind == "verdict"}
+    entries = Journal(store.load_journal(run.run_id)).open_entries()
+    return [entry.shown_call() for key, entry in entries if key not in settled]
 
 
 def is_undone(store: Store, run: Run) -> bool:

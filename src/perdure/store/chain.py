@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
-from perdure.errors import CheckpointCorrupt, CommitsLost, FormatTooNew, PerdureError, RunDeaf, UnknownRun
+from perdure.errors import START_OVER, CheckpointCorrupt, CommitsLost, FormatTooNew, PerdureError, RunDeaf, UnknownRun
 from perdure.records import (
     BODY_OF,
     COMPLETIONS,
@@ -273,7 +273,7 @@ def irreparable(name: str, prefix: Prefix) -> CheckpointCorrupt:
     return CheckpointCorrupt(
         f"Run {name} cannot be repaired: {prefix.problem or 'its journal is gone'}; even its arguments are not known.",
         safe="what is left of it is kept.",
-        hint="start over: perdure.run(…, fresh=True)",
+        hint=START_OVER,
     )
 
 

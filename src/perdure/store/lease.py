@@ -158,7 +158,7 @@ def _exhausted(run: Run, terms: Terms) -> Claimed:
         code=DeliveriesExhausted.code,
         message=message,
         safe=f"{saved_steps(run.steps)}.",
-        hint=f"perdure show {run.name}; then, with the cause mended: perdure resume {run.name} --app YOUR_SCRIPT.py",
+        hint=f"perdure show {run.name} tells where; with the cause mended: perdure resume {run.name}",
     )
     refusal = DeliveriesExhausted(message, safe=park.safe, hint=park.hint)
     if read_park(run).code == park.code:

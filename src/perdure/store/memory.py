@@ -35,7 +35,7 @@ from perdure.store.chain import (
 )
 from perdure.store.lease import Presence, claim, held, refuse_other_worker
 from perdure.store.protocol import Compacted, Finding, Old, Outcome, Prunable, Pruned, Terms, Which, Whole
-from perdure.store.prune import REFERRING, addresses, in_order, is_old, is_old_failure, mentions, needed
+from perdure.store.prune import REFERRING, addresses, in_order, is_old, is_old_failure, is_old_named, mentions, needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -295,6 +295,7 @@ class MemoryStore:
             return Prunable(
                 runs=tuple(going),
                 failed=sum(is_old_failure(run, old) for run in shelf.runs.values()),
+                named=sum(is_old_named(run, old) for run in shelf.runs.values()),
                 needed=staying,
                 records=sum(run.length for run in going),
                 mail=len(mail),

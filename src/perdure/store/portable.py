@@ -177,7 +177,7 @@ def adopted(whole: Whole, *, exported_at: float, is_undone: bool = False) -> Who
         code=RunImported.code,
         message=f"Run {run.name} was imported as it was on {when}; elsewhere it may have gone further.",
         safe=f"{saved_steps(run.steps)}; the first effect it reaches here is in doubt until it is settled.",
-        hint=f"see that it is stopped there, then: perdure resume {run.name} --app YOUR_SCRIPT.py",
+        hint=f"see that it is stopped there, then: perdure resume {run.name}",
     )
     row = msgspec.structs.replace(
         run,

@@ -48,6 +48,8 @@ class Old(Struct, frozen=True):
 
     ended_before: float
     failed: bool = False
+    named: bool = True
+    """Those whose id somebody chose too: once they are gone, the same id begins anew."""
 
 
 class Prunable(Struct, frozen=True):
@@ -57,6 +59,8 @@ class Prunable(Struct, frozen=True):
     """Those that would go, in the order in which they would."""
     failed: int = 0
     """So many are old enough and stay, because they failed and can be resumed."""
+    named: int = 0
+    """So many are old enough and stay, because somebody chose their id."""
     needed: int = 0
     """So many are old enough and stay, because a run that stays refers to them."""
     records: int = 0

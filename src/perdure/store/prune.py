@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from perdure.errors import CheckpointCorrupt
-from perdure.records import FINISHED, Kind, Run, RunState, undo_id
+from perdure.records import FINISHED, Kind, Run, RunState, is_own_id, undo_id
 from perdure.store.lease import read_park
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ _CONTINUED: Final = "continued"
 def is_old(run: Run, old: Old) -> bool:
     """Whether a run has ended, and long enough ago."""
     is_over = run.state in FINISHED or (old.failed and run.state == RunState.FAILED and not run.holder)
-    return is_over and run.updated_at < old.ended_before
+    return is_over and run.updated_at < old.ended_before and (old.named or not is_own_id(run.run_id))
+
+
+def is_old_named(run: Run, old: Old) -> bool:
+    """Whether a run stays only because somebody chose its id, and nobody asked for those."""
+    return not is_old(run, old) and is_old(run, msgspec.structs.replace(old, named=True))
 
 
 def is_old_failure(run: Run, old: Old) -> bool:

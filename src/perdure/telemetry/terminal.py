@@ -29,6 +29,7 @@ _SHOWN: Final = (
     events.RunResumed,
     events.RunPassedOver,
     events.RunBeside,
+    events.DoubtLeft,
     events.RunEnded,
     events.MapAdvanced,
     events.DoubtPending,
@@ -96,10 +97,8 @@ def describe(event: events.Observable) -> str:
             return f"state is kept in {legible(location)}"
         case events.RunResumed():
             return _resumed(event)
-        case events.RunPassedOver():
-            return _passed_over(event)
-        case events.RunBeside(_, name, holder):
-            return f"the same call is running as {legible(name)} ({legible(holder)}); this is a new run beside it"
+        case events.RunPassedOver() | events.DoubtLeft() | events.RunBeside():
+            return _of_another(event)
         case events.RunEnded(_, name, "queued", _, steps):
             return f"{legible(name)} was stopped, {counted(steps, 'step')} saved: start again to resume it"
         case events.RunLeft(_, _, "human" | "signal", words, hint):
@@ -114,6 +113,23 @@ def describe(event: events.Observable) -> str:
             return f"{outcome}: {legible(words, _WORDS_CHARACTERS)}"
         case _:
             return ""
+
+
+def _of_another(event: events.RunPassedOver | events.DoubtLeft | events.RunBeside) -> str:
+    """What is said of an earlier run of the same call."""
+    match event:
+        case events.RunPassedOver():
+            return _passed_over(event)
+        case events.DoubtLeft(_, name, effect):
+            return doubt_left(name, effect)
+        case events.RunBeside(_, name, holder):
+            return f"the same call is running as {legible(name)} ({legible(holder)}); this is a new run beside it"
+
+
+def doubt_left(name: str, effect: str) -> str:
+    """What is said before a call is made again of which nobody knows whether it happened."""
+    name = legible(name)
+    return f"{name} was cancelled with {legible(effect)} in doubt: it may have happened (perdure show {name})"
 
 
 def _resumed(event: events.RunResumed) -> str:

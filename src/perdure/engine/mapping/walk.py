@@ -24,7 +24,7 @@ from perdure.engine.mapping.lanes import Lanes, Tasks, Threads
 from perdure.engine.mapping.mapped import Summary, read_lot
 from perdure.engine.mapping.source import Item, digest_of, matches
 from perdure.engine.step import heed_problem, record_failure, record_value
-from perdure.errors import JournalDiverged, PerdureError, Signal
+from perdure.errors import START_OVER, JournalDiverged, PerdureError, Signal
 from perdure.records import Batch, Kind, Lot, RunState, WaitReason
 from perdure.store import blobs
 
@@ -340,7 +340,7 @@ class Walk:
         error = JournalDiverged(
             f"Run {run.name}: {name} gets other items than before.\n  recorded: {recorded}\n  now:      {now}",
             safe=f"the results of {self._first:,} items are saved; nothing more is performed.",
-            hint="give the same items in the same order and start again; or start over: fresh=True",
+            hint=f"give the same items in the same order and start again; or {START_OVER}",
         )
         return self._active.halt(Stop(RunState.WAITING, WaitReason.PARKED, error))
 

@@ -17,6 +17,7 @@ from perdure.store.prune import (
     in_order,
     is_old,
     is_old_failure,
+    is_old_named,
     mentions,
     needed,
 )
@@ -45,6 +46,7 @@ def prunable(connection: psycopg.Connection[Any], old: Old) -> Prunable:
     return Prunable(
         runs=tuple(leaving),
         failed=sum(is_old_failure(run, old) for run in runs),
+        named=sum(is_old_named(run, old) for run in runs),
         needed=len(staying),
         records=records,
         mail=mail,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -53,8 +54,17 @@ def refuse_directory(path: Path) -> None:
         raise StoreUnavailable(
             f"The store {path} is a directory.",
             safe="nothing was changed.",
-            hint=f"name a file in it: {path / 'perdure.db'}",
+            hint=f"name a file in it: {_file_in(path)}",
         )
+
+
+def _file_in(folder: Path) -> Path:
+    """The store that is in a folder, or that would be."""
+    return next((path for path in _usual_in(folder) if path.is_file()), folder / "perdure.db")
+
+
+def _usual_in(folder: Path) -> tuple[Path, ...]:
+    return folder / "perdure.db", folder / ".perdure" / "perdure.db"
 
 
 def refuse_writing(path: Path, *, writable: bool) -> None:
@@ -237,11 +247,18 @@ def explain(error: BaseException, path: Path | str) -> PerdureError:
                 safe=_ACKNOWLEDGED,
                 hint=f"give yourself write access to {folder}, or choose another place with PERDURE_STORE",
             )
-        case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():
+        case apsw.NotADBError():
+            return CheckpointCorrupt(
+                f"{path} is no store of perdure's ({error}).",
+                safe="nothing was changed.",
+                hint="name another path with --store or PERDURE_STORE; if it was a store, put back a copy of it",
+            )
+        case apsw.CorruptError() | UnicodeDecodeError():
             return CheckpointCorrupt(
                 f"{path} is damaged ({error}).",
                 safe="nothing was changed.",
-                hint="perdure verify, then perdure repair; or put back a copy",
+                hint=f"put back a copy of it; or save what can be read: sqlite3 {shlex.quote(str(path))} .recover;"
+                " or move it away, and the next run makes a new store",
             )
         case apsw.BusyError():
             return StoreUnavailable(

@@ -19,6 +19,7 @@ from perdure.store.prune import (
     in_order,
     is_old,
     is_old_failure,
+    is_old_named,
     mentions,
     needed,
 )
@@ -63,6 +64,7 @@ class Survey:
         self.going = in_order(run for run in runs if run.run_id in going - staying)
         self._going_ids = going - staying
         self.failed = sum(is_old_failure(run, self._old) for run in runs)
+        self.named = sum(is_old_named(run, self._old) for run in runs)
         self.needed = len(staying)
         self._numbers = {run.run_id: row[0] for row, run in zip(rows, runs, strict=True)}
         self._find_addresses(connection)
@@ -137,6 +139,7 @@ def prunable(connection: apsw.Connection, old: Old) -> Prunable:
     return Prunable(
         runs=tuple(survey.going),
         failed=survey.failed,
+        named=survey.named,
         needed=survey.needed,
         records=records,
         mail=mail,
