@@ -11,7 +11,7 @@ from perdure.errors import PerdureError
 COLUMNS = 88
 _FAMILIES = {
     0: "done",
-    1: "the agent failed",
+    1: "the agent failed; or the answer of a command that only looks could not be written",
     2: "usage: nothing was changed",
     3: "the run waits for a person",
     4: "an effect is in doubt",
@@ -19,13 +19,15 @@ _FAMILIES = {
     6: "the store",
     130: "interrupted with Ctrl-C",
     137: "killed with SIGKILL",
+    141: "nobody reads the answer of a command that only looks",
 }
 _RUN = """A `RUN` is an id, a readable name, the beginning of either if it is unique, or `-` for the run that
 was started last. What a command answers goes to standard output. What perdure says beside an agent's own output
 goes to standard error, and so does an error: what happened, what is safe, and what to do. Every command takes
 `--store PATH`, before or after its name. With `--json` exactly one JSON object goes to standard output (one a
 line where a command follows something); [its fields](json.md) are a contract. Where no person can be asked (no
-terminal, or a coding agent types) nothing is asked, and what cannot be taken back needs `--yes`."""
+terminal, or a coding agent types) nothing is asked, and what cannot be taken back needs `--yes`. The exit code of a command that does something tells of that, also where
+standard output is closed or full: that its answer got lost is said on standard error."""
 
 
 def page() -> str:

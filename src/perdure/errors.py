@@ -70,12 +70,17 @@ class PerdureError(Exception):
 
     def lines(self) -> list[str]:
         """The lines shown to a person instead of a traceback."""
-        shown = [f"perdure: {self.message}"]
+        shown = [f"perdure: {_inset(self.message)}"]
         if self.safe:
-            shown.append(f"   safe: {self.safe}")
+            shown.append(f"   safe: {_inset(self.safe)}")
         if self.hint:
-            shown.append(f"     do: {self.hint}")
+            shown.append(f"     do: {_inset(self.hint)}")
         return shown
+
+
+def _inset(text: str) -> str:
+    """A text of several lines, of which none begins where ours do: what an agent asks must not look like our word."""
+    return text.replace("\n", f"\n{' ' * len('perdure: ')}")
 
 
 class UsageError(PerdureError):

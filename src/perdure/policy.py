@@ -78,6 +78,14 @@ _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LONG: Final = 100 * 366 * 86400.0
 """No wait of more than a hundred years is meant."""
 
+
+def _examples(what: str) -> str:
+    """How a duration is written, in Python or on a command line."""
+    if what.startswith("--"):
+        return f'{what} 90s, {what} 8h, {what} "1d 12h"'
+    return f'{what}=90, {what}="8h", {what}="1d 12h", or a timedelta'
+
+
 Duration = float | int | str | timedelta
 """Seconds, a timedelta, or a text such as "90s", "8h", "1d 12h"."""
 
@@ -89,7 +97,7 @@ def seconds_of(duration: Duration, *, what: str) -> float:
         raise UsageError(
             f"{what}={duration!r} is no duration between 0 seconds and a hundred years.",
             safe="nothing was recorded.",
-            hint=f'{what}=90, {what}="8h", {what}="1d 12h", or a timedelta',
+            hint=_examples(what),
         )
     return seconds
 

@@ -44,6 +44,7 @@ DEMO_AGENT: Final = "perdure.demo"
 
 _WAITS: Final = frozenset({WaitReason.HUMAN, WaitReason.TIME, WaitReason.SIGNAL, WaitReason.CHILD})
 _FOREVER: Final = math.inf
+_MISSED_BEATS: Final = 3
 
 
 class OpenEffect(Struct, frozen=True):
@@ -211,7 +212,7 @@ def _unfinished(store: Store, run: Run, journal: Journal, last: Record, commands
     park = read_park(run)
     going_on = commands.resume(resumable(store, run, journal))
     if run.state == RunState.RUNNING:
-        return _held(store, run, going_on)
+        return _with_what_is_open(_held(store, run, going_on), store, run, journal)
     if run.state == RunState.FAILED:
         taken_back, undo = undone_words(store, run, commands)
         cause = f"{taken_back}; {park.message}" if taken_back else park.message
@@ -331,7 +332,10 @@ def undone_words(store: Store, run: Run, commands: Commands) -> tuple[str, str]:
     following = commands.undo(run)
     if undoing.state == RunState.CANCELLED:
         return f"{undoing.name} was cancelled while it took its effects back", following
-    where = undoing.reason.replace("_", " ") or undoing.state
+    is_dead = undoing.state == RunState.RUNNING and not store.is_running(
+        undoing, stall_seconds=current_settings().stall_seconds
+    )
+    where = "its process died" if is_dead else undoing.reason.replace("_", " ") or undoing.state
     return f"{undoing.name} is to take its effects back ({where})", following
 
 
@@ -399,11 +403,39 @@ def _held(store: Store, run: Run, going_on: str) -> Status:
     at = max(run.updated_at, holder.beat_at if holder else 0.0)
     if store.is_running(run, stall_seconds=stall_seconds):
         brief = f"pid {holder.pid}@{holder.host}" if holder else ""
-        return Status(RunState.RUNNING, at, cause=f"held by {holder_words(holder)}", brief=brief)
+        return Status(RunState.RUNNING, at, cause=f"held by {holder_words(holder)}{_silence(holder)}", brief=brief)
     is_stalled = store.is_running(run, stall_seconds=math.inf)
     presence = Presence.STALLED if is_stalled else Presence.DEAD
     brief = presence.value.removeprefix("its ")
     return Status(RunState.QUEUED, at, cause=f"{presence.value} ({holder_words(holder)})", next=going_on, brief=brief)
+
+
+def _silence(holder: Worker | None) -> str:
+    """When a process that lives last gave a sign of it, where it should have given another since."""
+    silence = clock.wall_seconds() - holder.beat_at if holder else 0.0
+    return (
+        f", last sign of life {age(silence)} ago" if silence > _MISSED_BEATS * current_settings().renew_seconds else ""
+    )
+
+
+def _with_what_is_open(status: Status, store: Store, run: Run, journal: Journal) -> Status:
+    """Of a run whose process is dead: what a resume will come to first, where that may need a person."""
+    effect, wait = needs_person(store, run, journal) if status.state == RunState.QUEUED else (None, None)
+    if effect is not None:
+        cause = f"{status.cause}; {effect.shown} was begun and may have happened"
+        return msgspec.structs.replace(status, cause=cause, brief=f"died in {effect.name}")
+    if wait is not None and wait.opened.question is not None:
+        cause = f"{status.cause}; it will ask: {wait.opened.question.text}"
+        return msgspec.structs.replace(status, cause=cause, brief="died asking")
+    return status
+
+
+def needs_person(store: Store, run: Run, journal: Journal) -> tuple[OpenEffect | None, OpenWait | None]:
+    """The first effect without an end and without a verdict, and the first question without an answer."""
+    effects = [effect for effect in open_effects(store, run, journal) if effect.letter is None]
+    asked = [wait for wait in open_waits(store, run, journal) if wait.opened.question is not None]
+    questions = [wait for wait in asked if not wait.has_come]
+    return (effects[0] if effects else None), (questions[0] if questions else None)
 
 
 def _paused(store: Store, run: Run, park: Park, commands: Commands, going_on: str) -> Status:
@@ -482,7 +514,8 @@ def _come_words(wait: OpenWait) -> str:
 
 
 def _parked(run: Run, park: Park, *, next_command: str) -> Status:
-    return Status(run.state, run.updated_at, run.reason, park.message, park.hint, next_command)
+    brief = f"{run.reason}: {park.code.replace('_', ' ')}" if run.reason == WaitReason.PARKED and park.code else ""
+    return Status(run.state, run.updated_at, run.reason, park.message, park.hint, next_command, brief=brief)
 
 
 def _pause(last: Record) -> str:

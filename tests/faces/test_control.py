@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ def test_run_nobody_holds_is_cancelled_at_once(asking: Any) -> None:
     result = asking.perdure("cancel", name, "--yes", "--by", "Ada")
     assert result.code == 0, result
     assert f"{name}  cancelled; what its 1 completed step did stands\n" in result.out
-    assert f"  next: perdure show {name} (it cannot be resumed; fresh=True starts over)\n" in result.out
+    assert f"  next: perdure show {name} (it cannot be resumed)\n" in result.out
     assert asking.runs()[0]["state"] == "cancelled"
     again = asking.perdure("cancel", name)
     assert again.code == 2, again
@@ -227,3 +228,47 @@ def test_program_is_told_that_a_held_run_has_still_to_end(place: Any) -> None:
     assert (asked["is_done"], asked["run"]["state"]) in ((False, "running"), (True, "cancelled"))
     process.wait(60)
     assert place.runs()[0]["state"] == "cancelled"
+
+
+@pytest.fixture
+def doubt(agent: Any) -> Any:
+    """A run of work.py that was killed while it sent its mail."""
+    assert agent.python("work.py", "2", KILL="send").code == -signal.SIGKILL
+    return agent
+
+
+def test_cancelling_a_run_in_doubt_names_the_effect_before_and_after_and_keeps_it_findable(doubt: Any) -> None:
+    name, send = doubt.name(), "send(to='ada@example.com')"
+    refused = doubt.perdure("cancel", name)
+    assert refused.code == 2, refused
+    assert f"Cancel {name} for good, and leave {send} in doubt needs your word" in refused.err
+    done = doubt.perdure("cancel", name, "--yes")
+    assert done.code == 0, done
+    assert f"  in doubt  {send}: it may have happened" in done.out
+    run = doubt.runs()[0]
+    assert (run["state"], run["cause"]) == ("cancelled", f"{send} is in doubt: it may have happened")
+    assert f"{send} is in doubt: it may have happened" in doubt.perdure("show", name).out
+    again = doubt.python("work.py", "2")
+    assert (
+        f"perdure: {name} was cancelled with {send} in doubt: it may have happened (perdure show {name})" in again.err
+    )
+    assert (
+        f"{name} was cancelled with {send} in doubt" not in doubt.python("work.py", "2").err
+    )  # that one is the newest
+
+
+def test_programs_are_told_what_a_cancelled_run_leaves_in_doubt(doubt: Any) -> None:
+    told = doubt.perdure("cancel", "-", "--yes", "--json").json()
+    assert told["in_doubt"] == ["send(to='ada@example.com')"]
+
+
+def test_what_a_cancelled_run_left_in_doubt_can_be_settled_for_the_record(doubt: Any) -> None:
+    doubt.perdure("cancel", "-", "--yes")
+    assert doubt.runs()[0]["next"].startswith(f"perdure settle {doubt.name()} send ")
+    settled = doubt.perdure("settle", "-", "send", "--happened")
+    assert settled.code == 0, settled
+    assert "then: nothing: the run is over, and the verdict is kept with it" in settled.out
+    assert "resume" not in settled.out
+    run = doubt.runs()[0]
+    assert (run["cause"], run["next"]) == ("", "")
+    assert "in doubt" not in doubt.python("work.py", "2").err

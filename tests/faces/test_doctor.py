@@ -131,7 +131,7 @@ def test_file_that_is_no_database_is_named(place: Any) -> None:
     place.database.parent.mkdir(mode=0o700)
     place.database.write_text("This is a letter and no database. " * 200)
     place.database.chmod(0o600)
-    assert "damaged" in one(checkup(place, code=6), "store", "problem")["message"]
+    assert "is no store of perdure's" in one(checkup(place, code=6), "store", "problem")["message"]
 
 
 def test_foreign_database_is_named(place: Any) -> None:

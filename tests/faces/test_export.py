@@ -275,3 +275,15 @@ NAMED = """
     if __name__ == "__main__":
         perdure.run(named, run_id="../../etc/passwd/ünï *;rm")
 """
+
+
+def test_an_effect_that_an_imported_run_reaches_may_have_been_performed_and_is_not_said_to_have_begun(
+    stopped: Any,
+) -> None:
+    stopped.perdure("export", "-", "-o", "run.jsonl")
+    stopped.perdure("import", "run.jsonl", *ELSEWHERE)
+    resumed = stopped.perdure("resume", "-", "--app", "work.py", *ELSEWHERE)
+    assert resumed.code == 4, resumed
+    assert "send(to='ada@example.com') may have been performed (records of this run were lost" in resumed.err
+    assert "IN DOUBT: it may have been performed" in resumed.err
+    assert "never confirmed" not in resumed.out + resumed.err + stopped.perdure("show", *ELSEWHERE).out

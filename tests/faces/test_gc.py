@@ -45,7 +45,7 @@ def test_without_a_word_nothing_is_removed_and_the_command_is_told(runs: Any) ->
     result = runs.perdure("gc", "--keep", "0s")
     assert result.code == 0, result
     assert result.out.startswith("3 runs ended more than 0s ago\n")
-    assert "stays: 1 failed run that can be resumed" in result.out
+    assert "stays: 1 failed run (--failed removes them" in result.out
     assert "  remove them: perdure gc --keep 0s --yes\n" in result.out
     assert states(runs) == before
 
@@ -186,3 +186,33 @@ GOING = """
     if __name__ == "__main__":
         perdure.run(goes)
 """
+
+
+CHOSEN = """
+    @perdure.effect
+    def pay() -> str:
+        with open("log.txt", "a") as file:
+            file.write("paid\\n")
+        return "paid"
+
+    @perdure.agent
+    def payer() -> str:
+        return pay()
+
+    if __name__ == "__main__":
+        perdure.run(payer, run_id=sys.argv[1])
+"""
+
+
+def test_a_run_whose_id_somebody_chose_stays_unless_asked_for_and_then_it_is_named(place: Any) -> None:
+    place.write("payer.py", CHOSEN)
+    assert place.python("payer.py", "invoice-7").code == 0
+    kept = place.perdure("gc", "--keep", "0s", "--yes")
+    assert "stays: 1 run whose id you chose (--named removes them, and the same id begins anew then)" in kept.out
+    assert place.perdure("gc", "--keep", "0s", "--json").json()["named_kept"] == 1
+    assert place.python("payer.py", "invoice-7").code == 0
+    assert place.lines("log.txt") == ["paid"]
+    would = place.perdure("gc", "--keep", "0s", "--named")
+    assert "note: ids you chose, which begin anew when used again: invoice-7\n" in would.out
+    assert "perdure gc --keep 0s --named --yes\n" in would.out
+    assert "Removed 1 run" in place.perdure("gc", "--keep", "0s", "--named", "--yes").out

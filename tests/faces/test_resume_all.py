@@ -16,6 +16,32 @@ from tests.faces.waiting import ASKING
 PERDURE = ("-P", "-m", "perdure")
 ALL = ("resume", "--all", "--app", "work.py")
 
+TWO_WAYS = """
+    def die():
+        if os.environ.get("KILL"):
+            os.kill(os.getpid(), 9)
+
+    @perdure.effect
+    def send(to: str) -> None:
+        die()
+
+    @perdure.step
+    def look() -> None:
+        die()
+
+    @perdure.agent
+    def asks() -> str:
+        look()
+        return perdure.ask("Well?").value
+
+    @perdure.agent
+    def doubts() -> None:
+        send("ada")
+
+    if __name__ == "__main__":
+        perdure.run({"ask": asks, "doubt": doubts}[sys.argv[1]], fresh=True)
+"""
+
 
 def states(place: Any) -> dict[str, str]:
     return {run["name"]: run["state"] for run in runs_of(place)}
@@ -177,7 +203,7 @@ def test_runs_of_other_agents_are_named_and_not_failed(agent: Any) -> None:
     assert "next: perdure resume --all --app work.py\n" in agent.perdure("resume", "--all").err
 
 
-@pytest.mark.parametrize("how", [["--app", "work.py"], [], ["--app", "work.py", "--json"]])
+@pytest.mark.parametrize("how", [["--app", "work.py"], ["--app", "work.py", "--json"]])
 def test_dry_run_says_what_would_go_on_and_changes_nothing(agent: Any, how: list[str]) -> None:
     agent.python("work.py", "2", KILL="0")
     dead = name_of(agent)
@@ -200,6 +226,35 @@ def test_dry_run_says_what_would_go_on_and_changes_nothing(agent: Any, how: list
     assert agent.perdure("resume", dead, "--dry-run").code == 0
     assert (contents(agent), on_disk(agent)) == (tables, bytes_before)
     assert agent.lines("log.txt") == ["fetch 0", "fetch 0", "send ada@example.com"]
+
+
+def test_dry_run_promises_no_run_whose_code_is_not_named(agent: Any) -> None:
+    agent.python("work.py", "2", KILL="0")
+    result = agent.perdure("resume", "--all", "--dry-run")
+    assert "not resumed: the code of its agent work.report was not named\n" in result.out
+    assert "\n0 runs would be resumed, 1 left alone; nothing was changed\n" in result.out
+    assert result.out.endswith("  next: perdure resume --all --app work.py\n")
+
+
+def test_run_that_stops_again_is_told_with_its_next_command_and_counted_by_how_it_stands(place: Any) -> None:
+    place.write("work.py", TWO_WAYS)
+    for how in ("ask", "doubt", "doubt"):
+        place.python("work.py", how, KILL="1")
+    names = {run["agent"]: run["name"] for run in place.runs()}
+    result = place.perdure("resume", "--all", "--app", "work.py")
+    assert result.code == 4, result
+    assert f"    next: perdure answer {names['work.asks']} <text>\n" in result.err
+    assert (
+        f"    next: perdure settle {names['work.doubts']} send <--happened [JSON] | --did-not-happen>\n" in result.err
+    )
+    assert "3 runs resumed: 2 in doubt, 1 waiting\n" in result.err
+    assert ".," not in result.err
+
+
+def test_run_and_all_exclude_each_other(agent: Any) -> None:
+    agent.python("work.py", "2", KILL="0")
+    result = agent.perdure("resume", "-", "--all", "--app", "work.py")
+    assert (result.code, result.err.splitlines()[-1]) == (2, "     do: perdure resume --all --app work.py")
 
 
 def test_exit_code_is_that_of_the_worst_outcome(place: Any) -> None:

@@ -74,7 +74,8 @@ def test_run_parked_for_its_deliveries_is_forgiven(agent: Any) -> None:
 def test_completed_and_cancelled_runs_are_forked_instead(agent: Any) -> None:
     agent.python("work.py", "1")
     name = name_of(agent)
-    refused(agent.perdure("retry", name, "--app", "work.py"), f"Run {name} is completed.", f"perdure fork {name} --at 0 ")
+    result = agent.perdure("retry", name, "--app", "work.py")
+    refused(result, f"Run {name} is completed; a fork ", f"perdure fork {name} --at 0")
     agent.python("work.py", "2", KILL="0")
     name = name_of(agent)
     agent.perdure("cancel", name, "--yes")

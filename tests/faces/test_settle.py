@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 from typing import Any
 
 import pytest
+
+AT_ONCE = """
+import pathlib, sys
+from perdure.cli import main
+from perdure.store.sqlite import SqliteStore
+
+post = SqliteStore.post
+
+def held(store, mail, **options):
+    print("looked", flush=True)
+    pathlib.Path(mail.by).read_text()  # a pipe, which nobody has opened yet
+    return post(store, mail, **options)
+
+SqliteStore.post = held
+sys.exit(main(["settle", *sys.argv[1:]]))
+"""
 
 
 @pytest.fixture
@@ -64,12 +82,48 @@ def test_same_verdict_again_adds_nothing_and_another_replaces_it(doubt: Any) -> 
     again = doubt.perdure("settle", "-", "send", "--did-not-happen")
     assert again.code == 0, again
     assert "was already settled like that by" in again.out
-    other = doubt.perdure("settle", "-", "send", "--happened", '"after all"')
+    refused = doubt.perdure("settle", "-", "send", "--happened", '"after all"', "--by", "bob")
+    assert refused.code == 2, refused
+    assert re.search(r"Replace the unused verdict of \S+ \(did not happen\) by: happened", refused.err)
+    other = doubt.perdure("settle", "-", "send", "--happened", '"after all"', "--yes")
     assert other.code == 0, other
     assert "the earlier verdict (did not happen, by " in other.out
     assert "the newest counts" in other.out
     assert doubt.python("work.py", "2").out == "result: after all\n"
     assert sent(doubt) == 1
+
+
+def test_of_two_who_settle_at_once_the_second_is_told(doubt: Any) -> None:
+    """Both look before either writes."""
+    for name in ("ada", "bob"):
+        os.mkfifo(doubt.folder / name)
+    first = doubt.start("-c", AT_ONCE, doubt.name(), "--happened", "--by", "ada", until="looked")
+    second = doubt.start("-c", AT_ONCE, doubt.name(), "--did-not-happen", "--by", "bob", until="looked")
+    said = {}
+    for process, name in ((first, "ada"), (second, "bob")):
+        (doubt.folder / name).write_text("go")
+        out, err = process.communicate(timeout=60)
+        said[name] = (process.returncode, out + err)
+    assert (said["ada"][0], said["bob"][0]) == (0, 2), said
+    assert "was settled in this very moment: happened, by ada." in said["bob"][1]
+    assert doubt.perdure("show").out.count("a verdict by bob came second or too late, and was not used") == 1
+    assert doubt.perdure("resume", "-", "--app", "work.py").code == 4  # null does not fit; nothing is sent
+    assert sent(doubt) == 1
+
+
+def test_a_run_that_was_settled_as_failed_is_forked_and_not_resumed_for_ever(doubt: Any) -> None:
+    name = doubt.name()
+    doubt.perdure("settle", "-", "send", "--fail")
+    failed = doubt.perdure("resume", "-", "--app", "work.py")
+    assert f"perdure fork {name} performs it again; or start over: perdure run --fresh" in failed.err
+    run = doubt.runs()[0]
+    assert (run["state"], run["next"]) == ("failed", f"perdure fork {name}")
+    refused = doubt.perdure("fork", name)
+    assert refused.code == 2, refused
+    assert "send(to='ada@example.com')" in refused.err  # it may have happened, so it is named and asked
+    assert doubt.perdure("fork", name, "--yes").code == 0
+    assert doubt.perdure("resume", "-", "--app", "work.py").code == 0
+    assert sent(doubt) == 2
 
 
 def test_result_that_does_not_fit_leaves_it_in_doubt_and_says_so(doubt: Any) -> None:
@@ -89,8 +143,8 @@ def test_wrong_input_is_refused_and_nothing_recorded(doubt: Any) -> None:
         (["send", "--happened", "{not json"], "is not JSON"),
         (["send", "--happened", "sent"], """--happened '"sent"'"""),
         (["send", "--happened", "NaN"], "is not JSON"),
-        ([], "Say one of: --happened [JSON], --did-not-happen, --fail."),
-        (["send"], "Say one of: --happened [JSON], --did-not-happen, --fail."),
+        ([], "Say one of --happened [JSON], --did-not-happen, --fail of 3 send("),
+        (["send"], "Say one of --happened [JSON], --did-not-happen, --fail of 3 send("),
         (["send", "--fail", "--did-not-happen"], "Say one of"),
         (["send", "--happened", "1", "--fail"], "Say one of"),
         (["fetch", "--fail"], "is not in doubt; in doubt: 3 send."),

@@ -102,7 +102,7 @@ def test_undo_needs_a_word_and_names_what_it_takes_back_and_what_it_leaves(trip:
         "     2  send(to='ada')  not taken back: it has no undo",
     ]
     assert "book(what='hotel'), rent(what='car'), book(what='flight')" in refused.err
-    assert refused.err.splitlines()[-1].endswith("perdure undo - --app trip.py --yes")
+    assert refused.err.splitlines()[-1].endswith(f"perdure undo {trip.name()} --app trip.py --yes")
     assert taken_back(trip) == []
     assert len(trip.runs()) == 1
 
@@ -200,6 +200,11 @@ def test_a_failed_run_is_undone_and_never_resumed(trip: Place) -> None:
     assert refused.code == 2
     assert "taken back" in refused.err
     assert "Nothing to resume" in trip.perdure("resume").out
+    assert "can be resumed" not in trip.perdure("gc", "--keep", "0s").out
+    forked = trip.perdure("fork", name, "--yes")
+    assert (forked.code, "can go on as well" in forked.out) == (0, False)
+    cancelled = trip.perdure("cancel", name, "--yes")
+    assert f"{name}  cancelled; its effects were taken back before\n" in cancelled.out
 
 
 def test_an_unfinished_run_must_be_cancelled_first(trip: Place) -> None:
@@ -295,7 +300,8 @@ def test_a_run_whose_effects_were_taken_back_is_so_wherever_it_is_carried(trip: 
     assert alone.code == 2, alone
     assert f"taken back by run '{undoing}', which is not here" in alone.err
     assert trip.perdure("export", undoing, "-o", "undo.jsonl").code == 0
-    assert trip.perdure("import", "run.jsonl", "undo.jsonl", *ELSEWHERE).code == 0
+    both = trip.perdure("import", "run.jsonl", "undo.jsonl", *ELSEWHERE)
+    assert (both.code, "parked" in both.out) == (0, False)
     assert trip.perdure("resume", name, "--app", "trip.py", *ELSEWHERE).code == (2 if end == "fail" else 0)
     again = trip.perdure("undo", name, "--app", "trip.py", "--yes", *ELSEWHERE)
     assert "its effects were taken back by" in again.out

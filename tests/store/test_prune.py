@@ -120,6 +120,22 @@ class TestWhatGoes:
         assert prune(store, Old(run.updated_at)) == Pruned()
         assert prune(store, Old(run.updated_at + 0.5)).runs == 1
 
+    def test_a_run_whose_id_somebody_chose_stays_where_those_are_not_asked_for(self, store: Store) -> None:
+        made = (
+            "01a1e2f058ee-3juxxrp2dk93",
+            "01a1e2f058ee-3juxxrp2dk93~2",
+            "own/0123456789abcdef",
+            "undo-0123456789abcdef",
+        )
+        for run_id in (*made, "own", "own~2"):
+            land(store, ending(held_run(store, run_id)))
+        unnamed = Old(LATE, named=False)
+        would = store.find_prunable(unnamed)
+        assert ({run.run_id for run in would.runs}, would.named) == (set(made), 2)
+        assert prune(store, unnamed).runs == 4
+        assert store.find_prunable(EVERYTHING).named == 0
+        assert prune(store).runs == 2
+
     @pytest.mark.parametrize("old", [EVERYTHING, FAILED_TOO])
     def test_unfinished_runs_stay(self, store: Store, old: Old) -> None:
         created(store, "queued")

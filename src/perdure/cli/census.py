@@ -15,7 +15,9 @@ from perdure.cli.damage import Damage, damage_of
 from perdure.cli.runs import every_run
 from perdure.errors import CheckpointCorrupt
 from perdure.records import RunState, WaitReason
+from perdure.replay import Journal
 from perdure.settings import current_settings
+from perdure.status import needs_person
 from perdure.store.protocol import EVERY, Which
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 _BY_A_PERSON: Final = (WaitReason.IN_DOUBT, WaitReason.HUMAN, WaitReason.PARKED)
 _BY_ITSELF: Final = (WaitReason.SIGNAL, WaitReason.CHILD, WaitReason.TIME)
+_LOOKED_AT: Final = 200
+"""Of so many runs with a dead process the journals are read, to tell which of them need a person."""
+
 _HELD_OR_NOT: Final = frozenset({RunState.QUEUED, RunState.RUNNING})
 
 
@@ -87,15 +92,26 @@ class Census:
 
     def _shelves(self, *, finished: bool) -> list[Which | list[Run]]:
         held = self._of_processes()
+        dead = [run for run in held if not self._is_alive(run)]
+        needy = [run for run in dead[:_LOOKED_AT] if self._needs_person(run)]
         shelves: list[Which | list[Run]] = [
             Which(states=(RunState.WAITING,), reasons=_BY_A_PERSON),
-            [run for run in held if not self._is_alive(run)],
+            needy,
+            [run for run in dead if run not in needy],
             Which(states=(RunState.QUEUED,)),
             Which(states=(RunState.FAILED,)),
             [run for run in held if self._is_alive(run)],
             Which(states=(RunState.WAITING,), reasons=_BY_ITSELF),
         ]
         return [*shelves, Which(states=(RunState.COMPLETED, RunState.CANCELLED))] if finished else shelves
+
+    def _needs_person(self, run: Run) -> bool:
+        """Whether a resume of this run, whose process is dead, will come to a question or to an effect in doubt."""
+        try:
+            journal = Journal(self._store.load_journal(run.run_id), suspects=run.suspects)
+        except CheckpointCorrupt:
+            return True
+        return any(needs_person(self._store, run, journal))
 
     def _of_processes(self) -> list[Run]:
         """The runs whose row says that a process holds them."""

@@ -54,8 +54,8 @@ class Asked(Struct, frozen=True):
 def cancel(run: str, *, sure: bool, by: str, as_json: bool) -> None:
     """End RUN for good: at its next step where a process holds it, at once where none does. Its children are told.
 
-    What it did stands; a cancelled run is never resumed. You are asked first, or say --yes. An effect in doubt stays so:
-    it is named, and `perdure show RUN` keeps naming it until somebody settles it.
+    What it did stands; a cancelled run is never resumed. You are asked first, or say --yes. An effect in doubt stays
+    so: it is named, and `perdure show RUN` keeps naming it until somebody settles it.
     """
     found = find(run)
     doubts: list[str] = []

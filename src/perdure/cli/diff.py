@@ -163,7 +163,7 @@ def _show_runs(made: Difference) -> None:
         where = f"  {dim(legible(side.fork_of))}" if side.fork_of else ""
         say(f"{sign} {bold(legible(side.run.name))}  {legible(side.run.agent)}, {legible(side.run.state)}{where}")
     _show_changes("arguments", made.arguments, nothing="the same")
-    say(f"{bold('steps')}  {counted(made.equal, 'step')} the same in both")
+    say(f"{bold('steps')}  {counted(made.equal, 'completed step')} the same in both")
     for result in made.results:
         say(f"  {result.number:>4}  {doubtful('~')} {legible(result.call)} ended differently")
         say(f"        {bad('-')} {_shown(result.before)}")
@@ -175,7 +175,7 @@ def _show_runs(made: Difference) -> None:
 
 
 def _show_parting(made: Difference, parting: Parting) -> None:
-    say(f"  {parting.number:>4}  {doubtful('they part here')}")
+    say(f"  {parting.number:>4}  {doubtful('at this step they part')}")
     for sign, side, call in ((bad("-"), made.before, parting.before), (good("+"), made.after, parting.after)):
         say(f"        {sign} {legible(call) if call else dim(f'{legible(side.run.name)} makes no call here')}")
 

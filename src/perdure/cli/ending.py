@@ -27,7 +27,7 @@ def tell_end(store: Store, run: Run, status: Status, last: Record) -> None:
         first, *more = status.cause.removeprefix(f"Run {run.name}: ").splitlines()
         say(joined(status.words, legible(first)))
         for line in more:
-            say(f"  {legible(line)}")
+            say(f"  {dim('|')} {legible(line)}")
     if status.hint:
         say(f"  {dim('do:')} {legible(status.hint)}")
     if status.next:

@@ -78,6 +78,9 @@ def export(runs: tuple[str, ...], *, everything: bool, output: str, force: bool,
             _stream(store, chosen[0])
             return
         several = everything or len(chosen) > 1
+        if several:
+            with _plain_errors(Path(output or ".")):
+                Path(output or ".").mkdir(parents=True, exist_ok=True)
         done = []
         for run in chosen:
             done.append(_export(store, run, _path(run, output, several=several), force=force))
@@ -170,7 +173,6 @@ def _written(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     """A file that appears under its name only when all of it is written and synced; only its owner may read it."""
     if path.exists() and not force:
         raise _exists(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name[:100]}.{clock.new_token(8)}.part")
     descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -60,15 +60,37 @@ class Filters(Struct, frozen=True):
 def filter_options(command: F) -> F:
     """`--state`, `--reason`, `--agent`, `--tag`, `--since`, `--until`."""
     for option in (
-        click.option("--until", metavar="WHEN", default="", help="Only runs that began before then."),
-        click.option("--since", metavar="WHEN", default="", help="Only runs that began then or later: 2h, 3d, a date."),
+        click.option(
+            "--until", metavar="WHEN", default="", callback=_not_empty, help="Only runs that began before then."
+        ),
+        click.option(
+            "--since",
+            metavar="WHEN",
+            default="",
+            callback=_not_empty,
+            help="Only runs that began then or later: 2h, 3d, a date.",
+        ),
         click.option("--tag", metavar="NAME=VALUE", multiple=True, help="Only runs with this tag."),
-        click.option("--agent", metavar="NAME", default="", help="Only runs of this agent; with or without module."),
+        click.option(
+            "--agent",
+            metavar="NAME",
+            default="",
+            callback=_not_empty,
+            help="Only runs of this agent; with or without module.",
+        ),
         click.option("--reason", type=_words_of(WaitReason), multiple=True, help="Only runs waiting for this reason."),
         click.option("--state", type=_words_of(RunState), multiple=True, help="Only runs in this state."),
     ):
         command = option(command)
     return command
+
+
+def _not_empty(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """A filter that was typed and says nothing is a mistake: a variable that is not set, most likely."""
+    was_typed = context.get_parameter_source(parameter.name or "") == click.core.ParameterSource.COMMANDLINE
+    if was_typed and not value.strip():
+        raise UsageError(f"{parameter.opts[0]} is empty.", safe="nothing was changed.", hint="perdure ls --help")
+    return value
 
 
 def _words_of(words: type[RunState | WaitReason]) -> click.Choice[str]:

@@ -13,7 +13,7 @@ from perdure.cli.damage import Damage, damage_lines
 from perdure.cli.filters import Filters, filter_options
 from perdure.cli.options import command, json_option, looking, store_option
 from perdure.cli.paging import page_of, page_options, refuse_beyond
-from perdure.cli.rows import COLOURS, cost_words, first_cause, progress_words, short_age, short_agent
+from perdure.cli.rows import COLOURS, called, cost_words, first_cause, progress_words, short_age, short_agent
 from perdure.cli.screen import bold, dim, print_json, room, say
 from perdure.cli.status import status_of
 from perdure.cli.table import Column, Row, command_lines, laid_out
@@ -105,7 +105,7 @@ def _lines(listed: list[tuple[Run, Status]], damaged: list[Damage]) -> Iterator[
 
 def _row(run: Run, status: Status, count: int) -> Row:
     cells = (
-        legible(run.name),
+        legible(called(run)),
         legible(run.agent),
         status.words,
         f"{run.steps}",

@@ -37,6 +37,10 @@ def explained(error: click.ClickException, arguments: list[str] | None) -> Usage
             listed = f"{', '.join(known[:-1])} or {known[-1]}"
             message = f"{verb}: {_metavar(parameter)} is {listed}{f', not {word!r}' if word else ''}."
             return _wrong(message, difflib.get_close_matches(word, known, n=1, cutoff=0.5), where)
+        case click.BadParameter(param=click.Parameter(type=click.types.IntParamType()) as parameter):
+            given = legible(error.message, _WORD_CHARACTERS).partition(" is not ")
+            what = f"{given[0]} is none" if given[1] else legible(error.message).rstrip(".")
+            return _wrong(f"{verb}: {_metavar(parameter)} takes a whole number: {what}.", (), where)
         case _:
             return _wrong(f"{verb}: {legible(error.format_message()).rstrip('.')}.", (), where)
 

@@ -14,7 +14,7 @@ from perdure.cli.contract import RunObject, run_object
 from perdure.cli.damage import Damage, damage_lines
 from perdure.cli.options import command, json_option, looking, store_option
 from perdure.cli.paging import Page, page_of, page_options, refuse_beyond
-from perdure.cli.rows import COLOURS, cost_words, last_progress, short_age, short_agent, state_words, step_words
+from perdure.cli.rows import COLOURS, called, cost_words, last_progress, short_age, short_agent, state_words, step_words
 from perdure.cli.screen import bold, columns, dim, print_json, room, say
 from perdure.cli.status import status_of
 from perdure.cli.table import Column, Row, laid_out
@@ -116,7 +116,7 @@ def _lines(seen: Processes, runs: list[tuple[Run, Status]], page: Page, *, finis
     yield from damage_lines(seen.damaged)
     if left := page.left(seen.total):
         yield dim(f"… and {left:,} more: {_page_command(page, page.number + 1, finished=finished)}")
-    summary = _summary(seen, Tally(seen.states, seen.reasons))
+    summary = _summary(seen, Tally(seen.states, seen.reasons), finished=finished)
     yield from (map(dim, textwrap.wrap(summary, columns(), subsequent_indent="  ")) if runs else [summary])
 
 
@@ -129,7 +129,7 @@ def _table(runs: list[tuple[Run, Status]]) -> Iterator[str]:
 
 def _row(run: Run, status: Status, count: int) -> Row:
     cells = (
-        legible(run.name),
+        legible(called(run)),
         legible(run.agent),
         legible(state_words(status)),
         step_words(run, status.progress),
@@ -141,14 +141,15 @@ def _row(run: Run, status: Status, count: int) -> Row:
     return Row(cells[:count], paint, status.next)
 
 
-def _summary(seen: Processes, tally: Tally) -> str:
+def _summary(seen: Processes, tally: Tally, *, finished: bool) -> str:
     """How many runs there are in each state, and what to do where nothing is unfinished."""
     everything = sum(tally.states.values())
     if not everything and not seen.damaged:
         return f"No runs in {seen.store} yet. {command('demo')} shows how it works."
     words = ", ".join(_counted(tally, state) for state in _TOLD if tally.states[state])
     if not tally.unfinished:
-        return f"Nothing is unfinished in {seen.store}: {words}. {command('ls')} lists them."
+        where = "" if finished else f" {command('ls')} lists them."
+        return f"Nothing is unfinished in {seen.store}: {words}.{where}"
     return f"{counted(everything, 'run')}: {words}"
 
 

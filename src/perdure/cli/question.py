@@ -31,7 +31,7 @@ def tell_question(wait: OpenWait, *, lines: int = 0) -> None:
     text, *more = question.text.split("\n")
     say(f"  {wait.question_number} {bold(legible(text))}")
     for line in more:
-        say(f"    {bold(legible(line))}")
+        say(f"    {dim('|')} {bold(legible(line))}")
     facts = "   ".join(_facts(wait, question))
     if facts:
         say(f"    {facts}")

@@ -44,8 +44,8 @@ def _refusal(stopped: Stopped) -> UsageError | None:
         what = "failed and its effects were undone" if park.code == UNDONE else f"is {run.state}"
         next_command = command("fork", run.name)
         if run.state == RunState.COMPLETED:
-            again = command("fork", run.name, "--at", "0")
-            next_command = f"{again} does all of it again, as a new run; --at N keeps its first N steps"
+            what += "; a fork from an earlier step does what follows again, as a new run"
+            next_command = command("fork", run.name, "--at", "0")
     elif run.state == RunState.FAILED:
         return None
     elif status.state == RunState.RUNNING:

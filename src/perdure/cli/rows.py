@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from perdure import clock
 from perdure.cli.screen import bad, doubtful, good
-from perdure.records import FINISHED, RunState
+from perdure.records import FINISHED, RunState, is_own_id
 from perdure.telemetry.saving import money
 from perdure.telemetry.text import age, legible
 
@@ -31,6 +31,11 @@ def state_words(status: Status) -> str:
     if status.state == RunState.FAILED and not why:
         why = legible(status.cause.partition(":")[0], _CAUSE_CHARACTERS)
     return f"{status.state:<7} {why}".rstrip()
+
+
+def called(run: Run) -> str:
+    """What a run is called: its name, and the id that somebody chose for it."""
+    return f"{run.name} {run.run_id}" if is_own_id(run.run_id) else run.name
 
 
 def first_cause(run: Run, status: Status) -> str:

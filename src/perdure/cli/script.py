@@ -6,19 +6,21 @@ and we end as it ended: with its exit code, or by the signal that ended it.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import ctypes
 import os
 import resource
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from perdure import clock
 from perdure.cli.mode import mode
-from perdure.cli.options import looking, named_store
+from perdure.cli.options import command, looking, named_store
 from perdure.cli.screen import bold, tell
 from perdure.errors import PerdureError
 from perdure.records import FINISHED, Delivery, Kind, Run, read_body
@@ -58,7 +60,40 @@ def run_script(path: str, arguments: Sequence[str]) -> ScriptEnd:
     runs = _runs_of(pid, since_at=began_at) if code < 0 or mode.as_json else []
     if code < 0:
         _say_killed(path, -code, runs)
+    elif not code and (idle := idle_agents(path)):
+        named = command("run", f"{path}:{idle[0]}")
+        tell(f"perdure: {legible(path)} only defines {counted(len(idle), 'agent')}; nothing was run. Name one: {named}")
     return ScriptEnd(code, runs)
+
+
+def idle_agents(path: str) -> list[str]:
+    """The agents of a script that calls nothing itself, as its text tells; nothing is loaded."""
+    try:
+        module = ast.parse(Path(path).read_bytes())
+    except (OSError, ValueError, SyntaxError):
+        return []
+    defined = (
+        ast.Import,
+        ast.ImportFrom,
+        ast.FunctionDef,
+        ast.AsyncFunctionDef,
+        ast.ClassDef,
+        ast.Assign,
+        ast.AnnAssign,
+    )
+    if any(not isinstance(each, defined) and not _is_text(each) for each in module.body):
+        return []
+    functions = [each for each in module.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return [each.name for each in functions if any(_names_agent(mark) for mark in each.decorator_list)]
+
+
+def _names_agent(mark: ast.expr) -> bool:
+    called = mark.func if isinstance(mark, ast.Call) else mark
+    return ast.unparse(called) in ("perdure.agent", "agent")
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def end_alike(code: int) -> int:

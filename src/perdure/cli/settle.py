@@ -109,9 +109,8 @@ def settle(
     is_repeated = effect.letter == letter
     if not is_repeated:
         if effect.letter is not None:
-            words = f"{_verdict_words(effect.letter)} by {_verdict_words(letter)}"
-            question = f"Replace the verdict of {legible(effect.by)} on {legible(effect.name)}, not used yet: {words}?"
-            confirm(question, sure=sure, safe="nothing was recorded.")
+            earlier = f"the unused verdict of {legible(effect.by)} ({_verdict_words(effect.letter)})"
+            confirm(f"Replace {earlier} by: {_verdict_words(letter)}?", sure=sure, safe="nothing was recorded.")
         _post(found, effect, letter, by)
     after, status = standing(found)
     others = [other for other in effects if other.letter is None and other.key != effect.key]

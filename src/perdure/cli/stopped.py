@@ -77,9 +77,10 @@ def go_on(stopped: Stopped, agent: Callable[..., Any], *, pardon: bool, again: s
     """Resume the run in this process, to its end."""
     journal = Journal(stopped.records)
     saved = saved_of(journal)
-    where, cause = stopped.words
-    tell(joined(f"{bold(stopped.run.name)}  {where}", cause))
-    if saved.steps:
+    is_held = stopped.status.state == RunState.RUNNING  # then it is refused, and nothing stopped
+    if not is_held:
+        tell(joined(f"{bold(stopped.run.name)}  {stopped.words[0]}", stopped.words[1]))
+    if saved.steps and not is_held:
         tell(f"  {saved.words}{' (made up)' if saved.dollars and is_demo(stopped.run.agent) else ''}")
     progress = Progress(journal, run_id=stopped.run.run_id, describe=describing(stopped.run.agent))
     move(lambda: engine.resume(agent, stopped.run, pardon=pardon), progress, again=again, saved=saved, shape=shape)

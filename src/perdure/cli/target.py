@@ -39,6 +39,8 @@ def parse_target(text: str) -> Target:
         if not app:
             raise _unusable(text, "names no file and no module before its colon")
         return AgentTarget(app, agent)
+    if not text.strip():
+        raise _unusable(text, "names no script and no agent")
     path = Path(text).expanduser()
     if path.is_dir():
         raise _unusable(text, "is a directory")
@@ -60,7 +62,7 @@ def agent_target(text: str) -> AgentTarget:
 
 def _unusable(text: str, what: str) -> UsageError:
     scripts = [path.name for path in Path.cwd().glob("*.py")]
-    near = difflib.get_close_matches(text, scripts, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(text, scripts, n=1, cutoff=0.7)
     meant = f"did you mean {legible(near[0])}? " if near else ""
     script = legible(near[0]) if near else "script.py"
     return UsageError(

@@ -57,8 +57,10 @@ def leaf_lines(leaf: Leaf, *, run: Run, digits: int = 0, is_own: bool = True) ->
 
 def offset(seconds: float) -> str:
     """How long after the beginning."""
-    sign, seconds = "-" if seconds <= -0.05 else "+", abs(seconds)  # noqa: PLR2004 - what a fork has from before
-    return f"{sign}{seconds:.1f}s" if seconds < 1000 else f"{sign}{age(seconds).replace(' ', '')}"  # noqa: PLR2004
+    if seconds <= -0.05:  # noqa: PLR2004 - what a fork has from the run it comes from
+        return "before"
+    seconds = abs(seconds)
+    return f"+{seconds:.1f}s" if seconds < 1000 else f"+{age(seconds).replace(' ', '')}"  # noqa: PLR2004
 
 
 def _step(moment: Moment, depth: int) -> str:

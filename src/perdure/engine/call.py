@@ -143,7 +143,7 @@ class Prepared(Generic[S]):
     def _diverged(self, decision: Diverged) -> BaseException:
         recorded, called = decision.recorded, self.shown()
         if decision.kind != self.spec.kind:
-            recorded, called = f"{recorded}, a {decision.kind}", f"{called}, a {self.spec.kind}"
+            recorded, called = f"{recorded}, {_one(decision.kind)}", f"{called}, {_one(self.spec.kind)}"
         elif recorded == called:
             called = f"{called} with other arguments"
         return self.active.diverge(recorded, called)
@@ -276,3 +276,7 @@ def mark_coroutine_function(function: Callable[..., Any]) -> None:
         inspect.markcoroutinefunction(function)
     else:
         function._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _one(kind: str) -> str:
+    return f"an {kind}" if kind == "effect" else f"a {kind}"
