@@ -422,7 +422,7 @@ def _with_what_is_open(status: Status, store: Store, run: Run, journal: Journal)
     """Of a run whose process is dead: what a resume will come to first, where that may need a person."""
     effect, wait = needs_person(store, run, journal) if status.state == RunState.QUEUED else (None, None)
     if effect is not None:
-        cause = f"{status.cause}; {effect.shown} was begun and may have happened"
+        cause = f"{status.cause}; {effect.name} was begun and may have happened"
         return msgspec.structs.replace(status, cause=cause, brief=f"died in {effect.name}")
     if wait is not None and wait.opened.question is not None:
         cause = f"{status.cause}; it will ask: {wait.opened.question.text}"

@@ -134,7 +134,7 @@ def test_dead_run_that_will_need_a_person_comes_before_one_that_will_not(dead: A
     runs = dead.perdure("ps", "--json").json()["runs"]
     assert [run["agent"] for run in runs] == ["work.pays", "work.asks", "work.plain"]
     pays, asks, plain = runs
-    assert pays["cause"].endswith("; pay() was begun and may have happened")
+    assert pays["cause"].endswith("; pay was begun and may have happened")
     assert "; it will ask: Do this?" in asks["cause"]
     assert plain["cause"].startswith("its process died (pid ")
     assert plain["cause"].endswith(")")

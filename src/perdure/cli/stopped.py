@@ -42,6 +42,8 @@ class Stopped(Struct, frozen=True):
         run, status = self.run, self.status
         of = f" of {steps}" if (steps := demo.steps_of(run.agent)) else ""
         cause = legible(status.cause.splitlines()[0]) if status.cause else status.words
+        if status.state == RunState.QUEUED:
+            cause = cause.partition("; ")[0]  # what it will come to is told as it comes to it
         if not run.epoch:
             return f"accepted {age(clock.wall_seconds() - run.created_at)} ago", "not begun yet"
         verb = "failed" if run.state == RunState.FAILED else "stopped"
