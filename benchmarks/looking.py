@@ -28,9 +28,10 @@ AMONG_MANY = (
     ["show", LONG_RUN],
     ["step", LONG_RUN, str(LONG_STEPS // 2)],
     ["show", "run-0"],
+    ["inbox"],
 )
 Taken = tuple[float, float]
-AMONG_WAITING = (["ps"], ["ps", "--page", "9"], ["ls"], ["ls", "--page", "9"])
+AMONG_WAITING = (["ps"], ["ps", "--page", "9"], ["ls"], ["ls", "--page", "9"], ["inbox"], ["inbox", "--page", "9"])
 
 
 def measure(laboratory: Laboratory) -> list[Row]:
