@@ -26,8 +26,9 @@ was started last. What a command answers goes to standard output. What perdure s
 goes to standard error, and so does an error: what happened, what is safe, and what to do. Every command takes
 `--store PATH`, before or after its name. With `--json` exactly one JSON object goes to standard output (one a
 line where a command follows something); [its fields](json.md) are a contract. Where no person can be asked (no
-terminal, or a coding agent types) nothing is asked, and what cannot be taken back needs `--yes`. The exit code of a command that does something tells of that, also where
-standard output is closed or full: that its answer got lost is said on standard error."""
+terminal, or a coding agent types) nothing is asked, and what cannot be taken back needs `--yes`. The exit
+code of a command that does something tells of that, also where standard output is closed or full: that its answer
+got lost is said on standard error."""
 
 
 def page() -> str:

@@ -94,7 +94,7 @@ def test_two_runs_show_arguments_results_and_outcomes(work: Place) -> None:
     assert outcome["state"] == ("completed", "failed")
     assert outcome["error"] == (None, "ValueError: too cold")
     shown = work.perdure("diff", first, second).out
-    assert "they part here" in shown
+    assert "at this step they part" in shown
     assert "- check(plan='WALK')" in shown
     assert "+ check(plan='swim')" in shown
 
