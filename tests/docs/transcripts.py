@@ -146,7 +146,7 @@ class Shell:
         if command.endswith("&"):
             self._write(f"{command[:-1]} </dev/null &\nspoken=$!")
             last = settled(until).splitlines()[-1]
-            return self._wait(before, lambda text: last in settled(text).splitlines(), command)
+            return _JOB.sub("", self._wait(before, lambda text: last in settled(text).splitlines(), command))
         self._write(f"(exit $ended); {{ {command}\n}} </dev/null; ended=$?; echo {mark}")
         printed = self._wait(before, lambda text: f"{mark}\n" in text, command)
         return _JOB.sub("", printed.partition(f"{mark}\n")[0]).replace(self._folder, PRETENDED)

@@ -13,7 +13,21 @@ from tests.faces.test_command import Stores, filled
 
 ESCAPE = "\x1b"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-QUIET = ("demo", "run", "start", "cancel", "gc", "undo", "import", "export", "repair", "resume", "retry")
+QUIET = (
+    "demo",
+    "run",
+    "start",
+    "worker",
+    "drain",
+    "cancel",
+    "gc",
+    "undo",
+    "import",
+    "export",
+    "repair",
+    "resume",
+    "retry",
+)
 """Commands that would change something; they have tests of their own."""
 
 

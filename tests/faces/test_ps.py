@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from fcntl import ioctl
 from termios import TIOCSWINSZ
 from typing import Any
@@ -20,12 +21,26 @@ from msgspec import Struct
 
 from perdure import clock
 from perdure.cli.watch import Sight, watch
+from tests.faces.conftest import Place
 
 COLUMNS = 80
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """The same folder for all tests that only look at it."""
+    place = Place(tmp_path_factory.mktemp("states"))
+    yield filled_with_states(place)
+    place.end()
+
+
 @pytest.fixture
 def states(place: Any) -> Any:
+    """A folder of the test's own, to change things in."""
+    return filled_with_states(place)
+
+
+def filled_with_states(place: Any) -> Any:
     """A folder with one run of each agent of `STATES`, each in the state that its name says."""
     place.write("work.py", STATES)
     for agent in ("finished", "failed", "time", "signal", "human", "paused", "child", "dead"):
@@ -47,12 +62,12 @@ def listed(place: Any, *options: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_each_state_tells_its_reason_and_the_exact_next_command(states: Any) -> None:
-    runs = listed(states)
+def test_each_state_tells_its_reason_and_the_exact_next_command(shared: Any) -> None:
+    runs = listed(shared)
     name = {agent: run["name"] for agent, run in runs.items()}
     told = {agent: (run["state"], run["reason"], run["next"]) for agent, run in runs.items()}
     resume = "perdure resume {} --app work.py"
-    asked = next(run["name"] for run in states.runs() if run["agent"] == "work.human")  # the newest: the child
+    asked = next(run["name"] for run in shared.runs() if run["agent"] == "work.human")  # the newest: the child
     assert told == {
         "doubt": (
             "waiting",
@@ -74,11 +89,11 @@ def test_each_state_tells_its_reason_and_the_exact_next_command(states: Any) -> 
     assert runs["time"]["cause"].startswith("sleeps until ")
     assert "ended 3 workers in a row" in runs["parked"]["cause"]
     assert "finished" not in runs
-    assert listed(states, "--all")["finished"]["state"] == "completed"
+    assert listed(shared, "--all")["finished"]["state"] == "completed"
 
 
-def test_table_puts_first_what_needs_a_person_and_counts_at_the_end(states: Any) -> None:
-    shown = states.perdure("ps").out
+def test_table_puts_first_what_needs_a_person_and_counts_at_the_end(shared: Any) -> None:
+    shown = shared.perdure("ps").out
     rows = [line.split() for line in shown.splitlines() if " work." in line and not line.startswith(" ")]
     agents = [cells[1].removeprefix("work.").removesuffix("_") for cells in rows]
     assert set(agents[:5]) == {"human", "doubt", "parked", "paused"}
@@ -119,22 +134,22 @@ def test_next_commands_do_what_they_say(states: Any) -> None:
     assert "settled by" in listed(states)["doubt"]["cause"]
 
 
-def test_pages_name_the_command_for_the_next_one(states: Any) -> None:
-    shown = states.perdure("ps", "--limit", "4").out
+def test_pages_name_the_command_for_the_next_one(shared: Any) -> None:
+    shown = shared.perdure("ps", "--limit", "4").out
     assert "… and 7 more: perdure ps --limit 4 --page 2\n" in shown
-    told = [states.perdure("ps", "--limit", "4", "--page", page, "--json").json() for page in "123"]
+    told = [shared.perdure("ps", "--limit", "4", "--page", page, "--json").json() for page in "123"]
     assert [(each["page"], each["pages"], each["total"], len(each["runs"])) for each in told] == [
         (1, 3, 11, 4),
         (2, 3, 11, 4),
         (3, 3, 11, 3),
     ]
-    whole = states.perdure("ps", "--json").json()["runs"]
+    whole = shared.perdure("ps", "--json").json()["runs"]
     assert [run["run_id"] for each in told for run in each["runs"]] == [run["run_id"] for run in whole]
-    assert states.perdure("ps", "--page", "9").code == 2
+    assert shared.perdure("ps", "--page", "9").code == 2
 
 
-def test_table_fits_eighty_columns_of_a_terminal(states: Any) -> None:
-    shown = on_a_terminal(states, "ps", NO_COLOR="1")
+def test_table_fits_eighty_columns_of_a_terminal(shared: Any) -> None:
+    shown = on_a_terminal(shared, "ps", NO_COLOR="1")
     assert "\x1b" not in shown
     lines = shown.splitlines()
     assert max(map(len, lines)) <= COLUMNS, shown

@@ -45,12 +45,12 @@ def test_every_tool_says_what_it_guarantees_and_what_not(name: str) -> None:
 
 def test_the_package_imports_nothing_heavy() -> None:
     code = "import sys, perdure.tools; print(*sorted({'http.client', 'psycopg', 'ssl'} & set(sys.modules)))"
-    plain = "import sys, perdure; print(*sorted({'http.client', 'psycopg', 'ssl'} & set(sys.modules)))"
+    plain = "import sys, perdure; perdure.agent; print(*sorted({'http.client', 'psycopg', 'ssl'} & set(sys.modules)))"
     assert python(code) == python(plain)
 
 
 def test_perdure_itself_does_not_import_the_tools() -> None:
-    assert python("import sys, perdure; print('perdure.tools' in sys.modules)") == "False"
+    assert python("import sys, perdure; perdure.agent; print('perdure.tools' in sys.modules)") == "False"
 
 
 def python(code: str) -> str:

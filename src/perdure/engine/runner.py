@@ -163,7 +163,9 @@ class Runner:
 
     def _tell(self, task: Task, waits: PerdureError) -> None:
         """Nobody sees the refusal that `perdure.run` would raise, so that it is said where lines are shown."""
-        if isinstance(waits, RunWaits) and events.is_wanted(events.RunLeft):
+        if not isinstance(waits, RunWaits) or not events.is_wanted(events.RunLeft):
+            return
+        with contextlib.suppress(PerdureError, ReferenceError):  # the store was closed meanwhile: nobody waits any more
             run = self._session.store.read_run(task.run_id)
             name = run.name if run is not None else task.run_id
             events.publish(events.RunLeft(task.run_id, name, waits.reason, waits.message, waits.hint))
