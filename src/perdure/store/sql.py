@@ -1,10 +1,13 @@
-"""Named statements, read from the `.sql` files that sit beside each store."""
+"""Named statements, read from the `.sql` files that sit beside each store, and what more than one store binds."""
 
 from __future__ import annotations
 
 import re
 from importlib.resources import files
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from perdure.records import Run
 
 _NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
@@ -25,6 +28,28 @@ def load_schema(package: str) -> list[list[str]]:
         [_squeezed(block) for block in entry.read_text(encoding="utf-8").split("\n;\n") if _squeezed(block)]
         for entry in numbered
     ]
+
+
+def changeable(run: Run) -> tuple[Any, ...]:
+    """The columns of a run's row that an append may change, in the order of the statements that do it."""
+    return (
+        run.updated_at,
+        run.state,
+        run.reason,
+        run.detail,
+        run.epoch,
+        run.holder,
+        run.deliveries,
+        run.steps,
+        run.suspects,
+        run.length,
+        run.wake_at,
+        run.heard,
+        run.tokens,
+        run.dollars,
+        run.head,
+        run.digest,
+    )
 
 
 def _squeezed(text: str) -> str:

@@ -11,6 +11,7 @@ from perdure.errors import LeaseLost
 from perdure.records import Append, Mail, Record, Run
 from perdure.store.chain import taken_mail, verified_mail
 from perdure.store.postgres.connect import Q, fetch
+from perdure.store.sql import changeable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,33 +105,13 @@ def _round_after(rounds: list[dict[str, Extension]], known: dict[str, Extension]
 def _one(extension: Extension) -> tuple[str, tuple[Any, ...]]:
     run, record = extension.run, extension.records[0]
     fence = (run.run_id, extension.epoch, extension.before)
-    return Q["append_one"], (*_changes(run), *fence, *msgspec.structs.astuple(record))
-
-
-def _changes(run: Run) -> tuple[Any, ...]:
-    return (
-        run.updated_at,
-        run.state,
-        run.reason,
-        run.detail,
-        run.epoch,
-        run.holder,
-        run.deliveries,
-        run.steps,
-        run.suspects,
-        run.length,
-        run.wake_at,
-        run.heard,
-        run.tokens,
-        run.dollars,
-        run.head,
-        run.digest,
-    )
+    return Q["append_one"], (*changeable(run), *fence, *msgspec.structs.astuple(record))
 
 
 def _many(extensions: list[Extension]) -> tuple[list[Any], ...]:
     rows = [
-        (extension.run.run_id, extension.epoch, extension.before, *_changes(extension.run)) for extension in extensions
+        (extension.run.run_id, extension.epoch, extension.before, *changeable(extension.run))
+        for extension in extensions
     ]
     records = [
         (extension.run.run_id, *msgspec.structs.astuple(record))

@@ -22,6 +22,7 @@ from perdure.store import blobs
 from perdure.store.chain import deaf, taken_mail, unknown_run, verified, verified_mail, verified_run
 from perdure.store.lease import Presence, claim, held, refuse_other_worker
 from perdure.store.protocol import Compacted, Finding, Old, Outcome, Prunable, Pruned, Terms, Which, Whole
+from perdure.store.sql import changeable
 from perdure.store.sqlite.check import findings, hidden_damage
 from perdure.store.sqlite.connect import (
     connect,
@@ -293,7 +294,7 @@ class SqliteStore:
                 Q["extend_run"], (*progress, run.tokens, run.dollars, run.head, run.digest, *fence)
             )
         else:
-            self._connection.execute(Q["update_run"], (*_changes(run), *fence))
+            self._connection.execute(Q["update_run"], (*changeable(run), *fence))
         if self._connection.changes() != 1:
             return LeaseLost(f"Run {run.name} is held by another worker now.")
         self._insert(number, append.records, append.blobs)
@@ -523,24 +524,3 @@ def _only_grows(append: Append) -> bool:
     run = append.run
     is_moving = run.state == RunState.RUNNING and not (run.reason or run.detail or run.wake_at or run.heard)
     return is_moving and all(record.kind not in _TURNS for record in append.records)
-
-
-def _changes(run: Run) -> tuple[Any, ...]:
-    return (
-        run.updated_at,
-        run.state,
-        run.reason,
-        run.detail,
-        run.epoch,
-        run.holder,
-        run.deliveries,
-        run.steps,
-        run.suspects,
-        run.length,
-        run.wake_at,
-        run.heard,
-        run.tokens,
-        run.dollars,
-        run.head,
-        run.digest,
-    )
