@@ -107,7 +107,7 @@ CHANGES: dict[Callable[[str], str], tuple[str, str]] = {
     inserted: ("rank(found='found LH')", "extra()"),
     changed_arguments: ("search(query='LH')", "search(query='LH')"),
     left_over: ("rank(found='found LH')", "without making this call"),
-    other_kind: ("search(query='LH'), a step", "search(query='LH'), a effect"),
+    other_kind: ("search(query='LH'), a step", "search(query='LH'), an effect"),
 }
 
 code: list[Callable[[str], str]] = [original]
