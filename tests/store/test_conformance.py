@@ -755,7 +755,12 @@ class TestClose:
 
 class TestReady:
     def ready(self, store: Store, *agents: str, now: float = 0.0, limit: int = 100) -> list[str]:
-        return [run.run_id for run in store.list_ready(agents=agents or (AGENT,), now=now, limit=limit)]
+        return [
+            run.run_id
+            for run in store.list_ready(
+                agents=agents or (AGENT,), now=now, stall_seconds=TERMS.stall_seconds, limit=limit
+            )
+        ]
 
     def test_run_that_nobody_took_is_ready_for_who_knows_its_agent(self, store: Store, other: Store) -> None:
         created(store)

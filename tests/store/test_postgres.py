@@ -132,7 +132,7 @@ class TestSessions:
     def test_lost_session_is_no_proof_of_death(self, url: str, opened: Any) -> None:
         store, other = opened(), opened()
         held_run(store)
-        store._life._line._drop()  # noqa: SLF001 - the session ends, the process lives
+        store._life.line._drop()  # noqa: SLF001 - the session ends, the process lives
         claimed(other)
         delivery = read_body(other.load_journal("run-1")[-1])
         assert 25 < delivery.unproven_seconds <= 30
@@ -145,12 +145,13 @@ class TestSessions:
         claimed(other)
         assert read_body(other.load_journal("run-1")[-1]).unproven_seconds == 0
 
-    def test_holder_that_reconnects_is_alive_again(self, opened: Any) -> None:
+    @pytest.mark.parametrize("sign", ["beat", "read_worker"])
+    def test_holder_that_lost_its_session_is_alive_again_at_its_next_sign(self, opened: Any, sign: str) -> None:
         store, other = opened(), opened()
         run = held_run(store)
-        store._life._line._drop()  # noqa: SLF001 - as a restart of the server would
+        store._life.line._drop()  # noqa: SLF001 - as a restart of the server would
         assert not other.is_running(run, stall_seconds=TERMS.stall_seconds)
-        store._life.beat()  # noqa: SLF001
+        getattr(store, sign)(store.join().worker_id)
         assert other.is_running(run, stall_seconds=TERMS.stall_seconds)
 
 

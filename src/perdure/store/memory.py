@@ -209,8 +209,7 @@ class MemoryStore:
         due.sort(key=lambda run: run.wake_at)
         return [verified_run(run) for run in due[:limit]]
 
-    def list_ready(self, *, agents: Sequence[str], now: float, limit: int = 100) -> list[Run]:
-        stall_seconds = Settings().stall_seconds
+    def list_ready(self, *, agents: Sequence[str], now: float, stall_seconds: float, limit: int = 100) -> list[Run]:
         with self._open() as shelf:
             runs = sorted((run for run in shelf.runs.values() if run.agent in agents), key=lambda run: run.created_at)
             held = [run for run in runs if run.state == RunState.RUNNING]

@@ -183,7 +183,7 @@ class Store(Protocol):
     def list_due(self, *, now: float, limit: int = 1000) -> list[Run]:
         """Waiting runs whose `wake_at` has come, or that have untaken mail newer than they had heard; soonest first."""
 
-    def list_ready(self, *, agents: Sequence[str], now: float, limit: int = 100) -> list[Run]:
+    def list_ready(self, *, agents: Sequence[str], now: float, stall_seconds: float, limit: int = 100) -> list[Run]:
         """Runs of these agents that may go on now, verified, at most so many of each kind.
 
         First those whose holder is gone, then waiting ones that are due, then queued ones, each oldest first. Nothing

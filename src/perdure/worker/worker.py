@@ -101,7 +101,10 @@ class Worker:
             if free <= 0 or self._is_full():
                 return False
             found = self._session.store.list_ready(
-                agents=tuple(self._agents), now=clock.wall_seconds(), limit=2 * self._limits.concurrency
+                agents=tuple(self._agents),
+                now=clock.wall_seconds(),
+                stall_seconds=self._session.settings.stall_seconds,
+                limit=2 * self._limits.concurrency,
             )
             self.looked_at = clock.boot_seconds()
         except StoreError as error:

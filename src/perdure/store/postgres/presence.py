@@ -32,25 +32,21 @@ class Life:
     def __init__(self, location: Location, *, seconds: float) -> None:
         self.worker_id = clock.new_token(12)
         self._portable = location.portable
-        self._line = Line(location, seconds=seconds, greeting=None if self._portable else self._hold)
+        self.line = Line(location, seconds=seconds, greeting=None if self._portable else self._hold)
 
     def begin(self) -> Worker:
         """Become known."""
         boot = (os.getpid(), clock.host_name(), clock.boot_id(), _namespace(), clock.boot_seconds())
-        self._line.fetch("forget_workers", (_FORGET_WORKER_SECONDS,))
-        ((beat_at,),) = self._line.fetch("insert_worker", (self.worker_id, *boot))
+        self.line.fetch("forget_workers", (_FORGET_WORKER_SECONDS,))
+        ((beat_at,),) = self.line.fetch("insert_worker", (self.worker_id, *boot))
         return Worker(self.worker_id, *boot[:4], beat_at, boot[4])
-
-    def beat(self) -> None:
-        """Renew every lease of this worker."""
-        self._line.fetch("beat", (self.worker_id,))
 
     def end(self) -> None:
         """Be gone at once."""
         try:
-            self._line.fetch("delete_worker", (self.worker_id,))
+            self.line.fetch("delete_worker", (self.worker_id,))
         finally:
-            self._line.close()
+            self.line.close()
 
     def _hold(self, connection: psycopg.Connection[Any]) -> None:
         fetch(connection, "hold_life", (life_key(self.worker_id),))

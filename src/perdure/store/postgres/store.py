@@ -72,12 +72,17 @@ class PostgresStore:
 
     def beat(self, worker_id: str) -> None:
         """Renew every lease of this worker."""
-        self._unsynced.fetch("beat", (worker_id,))
+        self._line_of(worker_id).fetch("beat", (worker_id,))
 
     def read_worker(self, worker_id: str) -> Worker | None:
         """The worker as it last made itself known."""
-        rows = self._reader.fetch("read_worker", (worker_id,))
+        rows = self._line_of(worker_id).fetch("read_worker", (worker_id,))
         return worker_of(rows[0])[0] if rows else None
+
+    def _line_of(self, worker_id: str) -> Line:
+        """Our own row is asked for on the line that holds our lock: one that broke is opened, and holds it, anew."""
+        life = self._life
+        return life.line if life is not None and worker_id == life.worker_id else self._unsynced
 
     def is_alive(self, worker_id: str, *, stall_seconds: float) -> bool:
         """Whether this worker is there."""
@@ -213,9 +218,9 @@ class PostgresStore:
         """Waiting runs whose time has come, or that have mail they had not heard of."""
         return [verified_run(_run_of(row)) for row in self._reader.fetch("list_due", (now, limit))]
 
-    def list_ready(self, *, agents: Sequence[str], now: float, limit: int = 100) -> list[Run]:
+    def list_ready(self, *, agents: Sequence[str], now: float, stall_seconds: float, limit: int = 100) -> list[Run]:
         """Runs of these agents that may go on now: abandoned, due, queued."""
-        names, gone = list(agents), self._gone_holders()
+        names, gone = list(agents), self._gone_holders(stall_seconds)
         rows = self._reader.fetch("list_held", (names, gone, limit)) if gone else []
         due = [run for run in self.list_due(now=now, limit=_MANY) if run.agent in names][:limit]
         queued = sorted(
@@ -224,9 +229,8 @@ class PostgresStore:
         )
         return [*(verified_run(_run_of(row)) for row in rows), *due, *map(verified_run, queued[:limit])]
 
-    def _gone_holders(self) -> list[str]:
+    def _gone_holders(self, stall_seconds: float) -> list[str]:
         """Those who hold runs and are not alive any more."""
-        stall_seconds = Settings().stall_seconds
 
         def look_at_all(connection: psycopg.Connection[Any]) -> list[str]:
             holders = [holder for (holder,) in fetch(connection, "list_holders")]

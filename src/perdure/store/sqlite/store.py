@@ -359,10 +359,10 @@ class SqliteStore:
         """Waiting runs whose time has come, or that have mail they had not heard of."""
         return [verified_run(run_of(row)) for row in self._read("list_due", (now, limit))]
 
-    def list_ready(self, *, agents: Sequence[str], now: float, limit: int = 100) -> list[Run]:
+    def list_ready(self, *, agents: Sequence[str], now: float, stall_seconds: float, limit: int = 100) -> list[Run]:
         """Runs of these agents that may go on now: abandoned, due, queued."""
         names = msgspec.json.encode(list(agents)).decode()
-        gone = msgspec.json.encode(self._gone_holders()).decode()
+        gone = msgspec.json.encode(self._gone_holders(stall_seconds)).decode()
         rows = self._read("list_held", (names, gone, limit))
         due = [run for run in self.list_due(now=now, limit=_MANY) if run.agent in agents][:limit]
         queued = sorted(
@@ -371,9 +371,8 @@ class SqliteStore:
         )
         return [*(verified_run(run_of(row)) for row in rows), *due, *map(verified_run, queued[:limit])]
 
-    def _gone_holders(self) -> list[str]:
+    def _gone_holders(self, stall_seconds: float) -> list[str]:
         """Those who hold runs and are not alive any more."""
-        stall_seconds = Settings().stall_seconds
         holders = [holder for (holder,) in self._read("list_holders", ())]
         return [holder for holder in holders if not self.is_alive(holder, stall_seconds=stall_seconds)]
 
