@@ -52,7 +52,9 @@ def store_option(command: F) -> F:
 
 def run_argument(*, required: bool) -> Callable[[F], F]:
     """RUN: a name, an id, the beginning of one of them, or - for the newest."""
-    return click.argument("run", metavar="RUN", required=required, shell_complete=_complete_run)
+    return click.argument(
+        "run", metavar="RUN" if required else "[RUN]", required=required, shell_complete=_complete_run
+    )
 
 
 def runs_argument(command: F) -> F:
