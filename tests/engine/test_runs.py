@@ -328,6 +328,28 @@ def test_a_handle_can_be_awaited_and_raises_what_the_run_raised() -> None:
     assert asyncio.run(main()) == "good"
 
 
+def test_who_stops_waiting_for_a_handle_does_not_end_it_for_others() -> None:
+    go_on = threading.Event()
+
+    @perdure.agent
+    def slow() -> str:
+        go_on.wait(30)
+        return work("done")
+
+    handle = perdure.start(slow, run_id="r")
+
+    async def impatient() -> None:
+        waiting = asyncio.ensure_future(handle)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(impatient())
+    go_on.set()
+    assert handle.result(30) == "done"
+
+
 def test_a_cancelled_run_ends_at_its_next_call_and_is_not_started_again() -> None:
     begun, go_on = threading.Event(), threading.Event()
 

@@ -49,6 +49,7 @@ class Task:
         self.parent = parent
         self.known = known  # the failure of a child that its parent knows: only after that one is it attempted anew
         self.future: Future[Any] = Future()
+        self.future.set_running_or_notify_cancel()  # who stops waiting for it does not end it for others
         self.is_moving = False
 
 
@@ -128,7 +129,7 @@ class Runner:
                 self._work(task, None)
 
     def _start_thread(self, target: Callable[..., None], *args: Any) -> None:
-        thread = threading.Thread(target=target, args=args, name="perdure-run")
+        thread = threading.Thread(target=_while_open, args=(target, *args), name="perdure-run")
         contextvars.Context().run(thread.start)  # it serves other runs, and is no part of the one that asks
 
     def _work(self, task: Task, active: Active | Finished | None) -> None:
@@ -201,12 +202,10 @@ class Runner:
         with self._lock:
             task.is_moving = False
             if self._waiter is None or not self._waiter.is_alive():
-                self._waiter = threading.Thread(target=self._wake_when_due, name="perdure-waker", daemon=True)
+                self._waiter = threading.Thread(
+                    target=_while_open, args=(self._look_until_closed,), name="perdure-waker", daemon=True
+                )
                 contextvars.Context().run(self._waiter.start)
-
-    def _wake_when_due(self) -> None:
-        with contextlib.suppress(ReferenceError):  # the session was closed and is gone, and with it whom to wake
-            self._look_until_closed()
 
     def _look_until_closed(self) -> None:
         looks = 0
@@ -235,3 +234,9 @@ class Runner:
             if task.run_id not in due and (over or (idle and run is not None and not self._session.is_running(run))):
                 ready.append(task)
         return ready
+
+
+def _while_open(target: Callable[..., None], *args: Any) -> None:
+    """Do what a thread is for, unless the session is closed and gone: with it went everybody to work for."""
+    with contextlib.suppress(ReferenceError):
+        target(*args)
