@@ -199,6 +199,10 @@ def status_of(
         return _damaged(store, run, error, repair)
     journal = journal or Journal(known, suspects=run.suspects)
     status = _unfinished(store, run, journal, known[-1], commands)
+    if run.state == RunState.RUNNING and status.state != RunState.RUNNING:
+        now = store.read_run(run.run_id)
+        if now is not None and now.digest != run.digest:  # it went on after that look, and ended before this one
+            return status_of(store, now, commands)
     return msgspec.structs.replace(status, progress=progress_of(journal))
 
 

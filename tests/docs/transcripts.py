@@ -115,7 +115,7 @@ class Shell:
     """One bash for a whole page, so that its jobs and variables are there for the next command."""
 
     def __init__(self, folder: Path) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "PYTEST_"))}
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         quiet = {"PATH": programs, "PYTHONUNBUFFERED": "1", "COLUMNS": "100", "NO_COLOR": "1", "LOGNAME": "ada"}
         self._bash = subprocess.Popen(

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import pytest
 
 import perdure
-from perdure.engine.session import session
+from perdure.engine.session import close_sessions, session
 from perdure.errors import RunCancelled, RunHeld, UsageError
 from perdure.events import Observable, RunPassedOver, RunResumed
-from perdure.records import Kind
+from perdure.records import Kind, Run
+from perdure.status import Commands, status_of
 from tests.engine.journals import bodies_of, newest_run, run_of, runs, state_of
 from tests.engine.manual_clock import ManualClock
 from tests.engine.world import world
@@ -326,6 +327,21 @@ def test_a_handle_can_be_awaited_and_raises_what_the_run_raised() -> None:
         return await perdure.start(good)
 
     assert asyncio.run(main()) == "good"
+
+
+def test_a_run_that_ended_while_it_was_looked_at_did_not_die() -> None:
+    """Whoever looks reads the run, then its process: both may have ended, in good order, between the two."""
+    rows: list[Run] = []
+
+    @perdure.agent
+    def quick() -> str:
+        rows.append(run_of("r"))
+        return work("done")
+
+    perdure.run(quick, run_id="r")
+    close_sessions()
+    status = status_of(session().store, rows[0], Commands())
+    assert (rows[0].state, status.state) == ("running", "completed")
 
 
 def test_who_stops_waiting_for_a_handle_does_not_end_it_for_others() -> None:

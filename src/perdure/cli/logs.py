@@ -86,7 +86,8 @@ class Log:
     def _say_if_nobody_goes_on(self) -> None:
         """Where a run stands still, say why, once, beside the log."""
         status = status_of(self._store, self._run)
-        words = "" if status.state == RunState.RUNNING else f"{status.words}: {status.cause.splitlines()[0]}"
+        stands_still = status.state in (RunState.QUEUED, RunState.WAITING)
+        words = f"{status.words}: {status.cause.splitlines()[0]}" if stands_still else ""
         if words and words != self._said:
             tell(dim(f"— {legible(words)}" + (f"; next: {status.next}" if status.next else "")))
         self._said = words
