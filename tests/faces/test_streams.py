@@ -53,7 +53,8 @@ def in_a_shell(place: Any, line: str) -> subprocess.CompletedProcess[str]:
     ("stream", "how", "json_words"),
     [
         *((stream, how, []) for stream, how in SPOILED),
-        *((stream, how, ["--json"]) for stream, how in SPOILED if stream == "stdout"),
+        ("stdout", "full", ["--json"]),
+        *(pytest.param("stdout", how, ["--json"], marks=pytest.mark.torture) for how in ("closed", "unread")),
     ],
 )
 def test_no_command_breaks_on_a_spoiled_stream(stores: Stores, stream: str, how: str, json_words: list[str]) -> None:

@@ -15,6 +15,7 @@ import pytest
 import perdure
 from perdure import tools
 from perdure.errors import UsageError
+from tests.sampling import every, points
 from tests.tools.workbench import Workbench, needs_strace
 
 OLD = "old " * 5000
@@ -26,9 +27,10 @@ def leftovers(folder: Path) -> list[str]:
 
 
 @needs_strace
+@every(sampled=4)
 @pytest.mark.parametrize("before", [OLD, None])
 def test_a_write_killed_before_any_system_call_leaves_old_or_new_and_resumes_by_itself(
-    bench: Workbench, before: str | None
+    bench: Workbench, before: str | None, stride: int
 ) -> None:
     target = bench.work / "report.txt"
     arguments = {"path": str(target), "content": NEW}
@@ -38,6 +40,7 @@ def test_a_write_killed_before_any_system_call_leaves_old_or_new_and_resumes_by_
     renamed = calls.index("rename")
     assert calls[renamed - 2 : renamed] in (["write", "fsync"], ["fchmod", "fsync"])
     assert [moment.shown.rpartition("work")[2][:1] for moment in moments if moment.call == "fsync"][-2:] == ["/", ">"]
+    moments = [*points(moments[:renamed], stride), *points(moments[renamed:], stride)]
     landed = torn = 0
     for moment in moments:
         put(target, before)
@@ -54,7 +57,10 @@ def test_a_write_killed_before_any_system_call_leaves_old_or_new_and_resumes_by_
 
 
 @needs_strace
-def test_a_line_killed_before_any_system_call_is_there_exactly_once_after_the_resume(bench: Workbench) -> None:
+@every(sampled=4)
+def test_a_line_killed_before_any_system_call_is_there_exactly_once_after_the_resume(
+    bench: Workbench, stride: int
+) -> None:
     target = bench.work / "log.txt"
     arguments = {"path": str(target), "line": "the line " * 1000}
     line = arguments["line"] + "\n"
@@ -64,6 +70,7 @@ def test_a_line_killed_before_any_system_call_is_there_exactly_once_after_the_re
     calls = [moment.call for moment in moments if moment.call != "openat"]
     pending, folder, appended, listed = ["write", "fsync"], ["fsync"], ["write", "fsync", "fsync"], ["write", "fsync"]
     assert calls[:-1] == ["flock", *pending, *folder, *appended, *listed, "unlink"]
+    moments = points(moments, stride)
     landed = 0
     for moment in moments:
         clear_log(target, before)

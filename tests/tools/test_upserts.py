@@ -18,6 +18,7 @@ import perdure
 from perdure import tools
 from perdure.errors import EffectInDoubt, UsageError
 from tests.engine.world import world
+from tests.sampling import every, points
 from tests.tools.errand import RUN_ID
 from tests.tools.workbench import Workbench, needs_strace
 
@@ -74,15 +75,17 @@ def test_every_kind_of_value_comes_back_from_a_run_and_its_replay(work: Path) ->
 
 
 @needs_strace
+@every(sampled=4)
 @pytest.mark.parametrize("receipts", [None, "done"])
 def test_killed_before_any_write_or_sync_the_row_is_there_once_and_nobody_is_asked(
-    bench: Workbench, database: Path, receipts: str | None
+    bench: Workbench, database: Path, receipts: str | None, stride: int
 ) -> None:
     arguments = call(database, receipts=receipts)
     moments = [moment for moment in bench.moments("sqlite_upsert", arguments) if moment.call != "openat"]
     assert {"pwrite64", "fdatasync", "unlink"} <= {moment.call for moment in moments}
     if receipts is None:
         moments = [moment for moment in moments if moment.call != "pwrite64"]
+    moments = points(moments, stride)
     landed = 0
     for moment in moments:
         empty(database)

@@ -19,7 +19,7 @@ from tests.engine.journals import newest_run, run_of, state_of
 from tests.engine.world import world
 
 PATIENCE = 60.0
-SIGNALS = 120
+SIGNALS = 50
 LAST_ROUND = 2000
 
 
