@@ -14,7 +14,7 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks import concurrent, conversation, importing, looking, mapping, memory, resume, sequential
+from benchmarks import concurrent, conversation, importing, looking, mapping, memory, postgres, resume, sequential
 from benchmarks.laboratory import Laboratory, say
 from benchmarks.report import Row, as_json, table
 
@@ -27,8 +27,9 @@ BENCHMARKS = {
     "looking": looking,
     "memory": memory,
     "mapping": mapping,
+    "postgres": postgres,
 }
-PACKAGES = ("perdure", "dbos", "langgraph", "langgraph-checkpoint-sqlite")
+PACKAGES = ("perdure", "dbos", "langgraph", "langgraph-checkpoint-sqlite", "absurd-sdk", "psycopg")
 SYNC_PROBES = 100
 PAGE_BYTES = 4096
 
@@ -42,7 +43,7 @@ def main() -> int:
         rows: list[Row] = []
         for name in options.only or BENCHMARKS:
             say(f"== {name}")
-            rows += BENCHMARKS[name].measure(laboratory)
+            rows += measured(name, laboratory)
     if options.json:
         options.json.write_text(as_json(rows, machine) + "\n", encoding="utf-8")
     missed = sum(row.verdict == "MISS" for row in rows)
@@ -53,11 +54,18 @@ def main() -> int:
     return 1 if missed and options.strict else 0
 
 
+def measured(name: str, laboratory: Laboratory) -> list[Row]:
+    """Measure one benchmark, or the part of one that follows a dot."""
+    benchmark, _, part = name.partition(".")
+    return postgres.measure(laboratory, part) if part else BENCHMARKS[benchmark].measure(laboratory)
+
+
 def parsed() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure what a step costs.")
     parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer rounds: minutes, not an hour")
-    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="this benchmark; may be repeated")
+    names = (*BENCHMARKS, *(f"postgres.{part}" for part in postgres.PARTS))
+    parser.add_argument("--only", action="append", choices=names, help="this benchmark; may be repeated")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows as JSON")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a budget is missed")
     parser.add_argument("--directory", type=Path, help="measure the disk this directory is on")

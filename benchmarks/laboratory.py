@@ -18,8 +18,8 @@ from benchmarks.report import PerStep
 
 ROOT = Path(__file__).resolve().parent.parent
 TRIAL_SECONDS_MAX = 1800
-OPTIONAL = ("dbos", "langgraph", "langchain_core", "aiosqlite")
-SILENCED = ("PERDURE_", "DBOS_", "LANGSMITH_", "LANGCHAIN_", "OTEL_")
+OPTIONAL = ("dbos", "langgraph", "langchain_core", "aiosqlite", "absurd_sdk", "absurdctl", "psycopg")
+SILENCED = ("PERDURE_", "DBOS_", "LANGSMITH_", "LANGCHAIN_", "OTEL_", "ABSURD_", "PG")
 STRACE = ("strace", "-f", "-c", "-e", "trace=fdatasync,fsync", "-o")
 
 Measured = dict[str, float]

@@ -6,15 +6,19 @@ import atexit
 import functools
 import os
 import shutil
+import socket
 import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 
 from perdure import clock
+from perdure.store.postgres.location import read_location
+from tests.chaos.server import Server
 
 
 @functools.cache
@@ -45,3 +49,39 @@ def schema_url(*, options: str = "") -> Iterator[str]:
     finally:
         with psycopg.connect(server_url(), autocommit=True) as connection:
             connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+@functools.cache
+def shared_schema(*, options: str = "") -> str:
+    """A URL with a schema for as long as this process runs: making the tables takes longer than emptying them."""
+    server_url()  # it ends after what is registered below
+    made = schema_url(options=options)
+    atexit.register(made.__exit__, None, None, None)
+    return made.__enter__()
+
+
+def empty(url: str) -> None:
+    """Leave the tables of a shared schema as they were made."""
+    where = read_location(url)
+    with psycopg.connect(where.url, autocommit=True) as connection:
+        connection.execute(f"SET search_path TO {where.schema}")
+        named = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_name <> 'meta'"
+        tables = [name for (name,) in connection.execute(named, (where.schema,))]
+        if tables:
+            emptying = "; ".join(f"DELETE FROM {table}" for table in tables)
+            connection.execute(f"{emptying}; INSERT INTO queues (name) VALUES ('default')")
+
+
+@contextmanager
+def private_server() -> Iterator[Server]:
+    """A server of the test's own, reached by address, that may be killed and started again."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    folder = Path(tempfile.mkdtemp(prefix="perdure-pg-"))
+    server = Server(folder, address="127.0.0.1", port=port, enter=[])
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)

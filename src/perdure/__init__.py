@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from perdure.engine.workdir import workdir
     from perdure.events import subscribe
     from perdure.policy import Retry
+    from perdure.queues import Queue, Rate
+    from perdure.schedules import Schedule
     from perdure.settings import configure
 
 __all__ = [
@@ -40,7 +42,10 @@ __all__ = [
     "Intent",
     "Mapped",
     "PerdureError",
+    "Queue",
+    "Rate",
     "Retry",
+    "Schedule",
     "Verdict",
     "__version__",
     "agent",
@@ -94,6 +99,8 @@ _HOMES: Final = {
     "perdure.engine.workdir": ("workdir",),
     "perdure.events": ("subscribe",),
     "perdure.policy": ("Retry",),
+    "perdure.queues": ("Queue", "Rate"),
+    "perdure.schedules": ("Schedule",),
     "perdure.settings": ("configure",),
 }
 """Where the public names are defined, those apart that are there at once."""

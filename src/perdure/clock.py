@@ -1,6 +1,7 @@
 """The only place that reads time, randomness or the identity of this boot.
 
-Wall time is what people read; elapsed time is measured on the boot clock, which no clock jump can move.
+Wall time is what people read; elapsed time is measured on the boot clock, which no clock jump can move. Where machines
+share a store, its time counts for all of them: whoever's own clock shows another keeps that instead.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import socket
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 if TYPE_CHECKING:
@@ -20,11 +21,30 @@ if TYPE_CHECKING:
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 _random = random.SystemRandom()
+TOLERATED_SECONDS: Final = 0.5
+"""A clock that is wrong by less is as good as any."""
+
+_kept: list[float] = []
+"""Where this machine's clock is wrong: when it was started, by the time of the store."""
 
 
 def wall_seconds() -> float:
-    """Seconds since 1970, UTC."""
-    return time.time()
+    """Seconds since 1970, UTC; by the time of a store that was heeded, where this machine's clock shows another."""
+    return _kept[0] + boot_seconds() if _kept else time.time()
+
+
+def heed_time(wall: float, *, boot: float, doubt: float) -> None:
+    """It was this time for everybody who shares the store, give or take the doubt, at that moment of the boot clock."""
+    shown = time.time() - (boot_seconds() - boot)
+    if abs(wall - shown) <= max(TOLERATED_SECONDS, doubt):
+        _kept.clear()
+    elif not _kept or abs(wall - boot - _kept[0]) > doubt:
+        _kept[:] = [wall - boot]
+
+
+def skew_seconds() -> float:
+    """By how much this machine's clock is ahead of the time that is kept instead; 0 where it is as good."""
+    return time.time() - wall_seconds() if _kept else 0.0
 
 
 def boot_seconds() -> float:

@@ -16,15 +16,19 @@ PerdureError                      exit code
 │   ├── ResourceMissing
 │   ├── ResourceChanged
 │   ├── RunImported
+│   ├── RunMoved
+│   ├── RunPinned
 │   ├── EffectInDoubt             4
 │   └── RunHeld
 ├── RunWaits                      3
+│   └── LeaseLapsed
 ├── RunPaused                     5
 ├── StepFailed                    1
 │   ├── AttemptsExhausted
 │   ├── ApprovalDenied
 │   └── DeadlineExceeded
 ├── DeliveriesExhausted           5
+├── QueueFull                     5
 ├── StoreError                    6
 │   ├── StoreUnavailable
 │   ├── StoreFull
@@ -134,6 +138,15 @@ class RunWaits(PerdureError):
     reason: str = ""
     wake_at: float = 0.0
     """When the run goes on by itself, if it does."""
+    moves: bool = False
+    """Whether the child that it waits for is left to workers, and goes on there."""
+
+
+class LeaseLapsed(RunWaits):
+    """The store could not be reached to renew the run's lease, so that it stopped; it goes on once the store is back."""
+
+    code = "lease_lapsed"
+    exit_code = 6
 
 
 class RunPaused(PerdureError):
@@ -195,6 +208,18 @@ class RunImported(ResumeError):
     code = "run_imported"
 
 
+class RunMoved(ResumeError):
+    """The run was moved to another store, or is on its way between two; it goes on in one of them only."""
+
+    code = "run_moved"
+
+
+class RunPinned(ResumeError):
+    """The run is pinned to workers of another version of the code than this process has."""
+
+    code = "run_pinned"
+
+
 class EffectInDoubt(ResumeError):
     """An effect was started and never confirmed; a person must say what happened."""
 
@@ -237,6 +262,15 @@ class DeliveriesExhausted(PerdureError):
 
     code = "deliveries_exhausted"
     exit_code = 5
+
+
+class QueueFull(PerdureError):
+    """The queue of the run lets no more in just now; nothing was written, and the run keeps its place."""
+
+    code = "queue_full"
+    exit_code = 5
+    seconds: float = 0.0
+    """After how long it is worth asking again."""
 
 
 class StoreError(PerdureError):

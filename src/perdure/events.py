@@ -36,6 +36,9 @@ class WorkerStarted(Struct, frozen=True):
     worker_id: str
     agents: tuple[str, ...]
     concurrency: int
+    version: str = ""
+    queues: tuple[str, ...] = ()
+    """Of these queues alone; of all where none is named."""
 
 
 class WorkerDraining(Struct, frozen=True):
@@ -51,11 +54,84 @@ class WorkerStopped(Struct, frozen=True):
     worker_id: str
 
 
+class WorkerDied(Struct, frozen=True):
+    """A worker's process ended without being asked to; another is started in so many seconds, or none."""
+
+    worker_id: str
+    process: int
+    cause: str
+    seconds: float | None
+
+
+class CodeChanged(Struct, frozen=True):
+    """Files that a worker had loaded have changed: it drains, and another is started with the new code."""
+
+    files: tuple[str, ...]
+
+
+class ChangeAwaited(Struct, frozen=True):
+    """The code cannot be loaded; a worker is started once it has changed."""
+
+    code: str
+
+
 class StoreMissed(Struct, frozen=True):
     """A worker could not reach its store; it looks again."""
 
     worker_id: str
     error: str
+
+
+class StoreAwaited(Struct, frozen=True):
+    """The store cannot be reached; it is waited for, for so many seconds more. Nothing is performed meanwhile."""
+
+    location: str
+    error: str
+    seconds: float
+
+
+class StoreReached(Struct, frozen=True):
+    """A store that was waited for has answered; runs go on."""
+
+    location: str
+
+
+class ScheduleDeclared(Struct, frozen=True):
+    """A worker's code says of a schedule what the store did not: from now on everybody goes by this."""
+
+    schedule: str
+    cron: str
+    timezone: str
+    next_at: float
+
+
+class ScheduleWithdrawn(Struct, frozen=True):
+    """A worker's code has no such schedule of its agent any more: it has no ticks from now on."""
+
+    schedule: str
+
+
+class TicksSkipped(Struct, frozen=True):
+    """Ticks of a schedule passed while no worker was there, and by its `catch_up` they get no run."""
+
+    schedule: str
+    since_at: float
+    until_at: float
+
+
+class TickRefused(Struct, frozen=True):
+    """A worker cannot start the run of a tick, and leaves it to others; it tries again after a while."""
+
+    schedule: str
+    error: str
+
+
+class TickStarted(Event, frozen=True):
+    """A worker has accepted the run of a tick; so many seconds after it was due."""
+
+    schedule: str
+    tick_at: float
+    after_seconds: float
 
 
 class RunTaken(Event, frozen=True):
@@ -231,7 +307,23 @@ class RunEnded(Event, frozen=True):
     steps: int
 
 
-Observable = Event | StoreOpened | WorkerStarted | WorkerDraining | WorkerStopped | StoreMissed
+Observable = (
+    Event
+    | StoreOpened
+    | StoreAwaited
+    | StoreReached
+    | StoreMissed
+    | WorkerStarted
+    | WorkerDraining
+    | WorkerStopped
+    | WorkerDied
+    | CodeChanged
+    | ChangeAwaited
+    | ScheduleDeclared
+    | ScheduleWithdrawn
+    | TicksSkipped
+    | TickRefused
+)
 
 _subscribers: dict[Callable[[Observable], None], frozenset[type]] = {}
 """Who listens, and to which kinds of event; to all where none is named."""

@@ -152,14 +152,13 @@ def proves_nothing_happened(error: BaseException, *, certain: ExceptionTypes, am
     return any(_qualified_name(kind) in _CERTAIN_NAMES for kind in type(error).__mro__) or _is_refusal(error)
 
 
-def seconds_in_flight(
-    *, age_seconds: float, in_flight_seconds: float, held_seconds: float, unproven_seconds: float
-) -> float:
+def seconds_in_flight(*, over_seconds: float, in_flight_seconds: float, unproven_seconds: float) -> float:
     """How long `did_not_happen` does not count yet: the request may land, or its sender may live and send it.
 
-    The request is so old; the run has been held here for so long, and its sender may have lived for so long then.
+    As far as is known here the attempt ended so long ago, and its sender may have lived for so long after that. When it
+    began says nothing: a body may send with its last breath.
     """
-    return max(0.0, in_flight_seconds - age_seconds, unproven_seconds - held_seconds)
+    return max(0.0, in_flight_seconds + unproven_seconds - over_seconds)
 
 
 def is_spent(run: Run, *, limit: int) -> bool:

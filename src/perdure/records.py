@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
@@ -21,8 +22,14 @@ DIGEST_BYTES: Final = 16
 NO_DIGEST: Final = bytes(DIGEST_BYTES)
 NULL: Final = Raw(b"null")
 
-_MADE_ID: Final = re.compile(r"([0-9a-f]{12}-[a-z2-9]{12}|undo-[0-9a-f]{16}|.+/[0-9a-f]{16})(~[0-9]+)?", re.DOTALL)
-"""The ids of runs, of those that take back, and of children, and of those that go on in their place."""
+_TICK_ID: Final = r".+@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z"
+_MADE_ID: Final = re.compile(
+    rf"([0-9a-f]{{12}}-[a-z2-9]{{12}}|undo-[0-9a-f]{{16}}|.+/[0-9a-f]{{16}}|{_TICK_ID})(~[0-9]+)?", re.DOTALL
+)
+"""The ids of runs, of those that take back, of children, of ticks, and of those that go on in their place."""
+
+DEFAULT_QUEUE: Final = "default"
+"""The queue of a run that names none."""
 
 Durability = Literal["power", "process"]
 
@@ -118,7 +125,66 @@ class Run(Struct, frozen=True, gc=False):
     tokens: int = 0
     dollars: float = 0.0
     """What its steps say they took."""
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    """Higher goes first."""
+    tenant: str = ""
+    """On whose behalf it is: those of one queue take turns."""
+    turn: int = 0
+    """Its place among the queued runs of its queue, agent and priority; the store gives it when the run is ready."""
+    version: str = ""
+    """Of the code whose workers alone may take it; "" for any."""
     head: bytes = NO_DIGEST
+    digest: bytes = NO_DIGEST
+
+
+class Queue(Struct, frozen=True):
+    """What runs pass on their way to a worker, and how many may pass; 0 is no limit."""
+
+    name: str
+    concurrency: int = 0
+    """How many of its runs may be `running` at once, on all workers together."""
+    per_worker: int = 0
+    """How many of them one worker takes on; each worker minds that itself."""
+    rate: float = 0.0
+    """How many of its runs may begin in a second."""
+    burst: int = 0
+    """How many may begin at once after a quiet time; 0 is one."""
+    bucket: str = ""
+    """The bucket its tokens are taken from, which queues may share; "" is one of its own."""
+
+
+class Schedule(Struct, frozen=True):
+    """When an agent is to run by itself, up to where that was seen to, and what came of it last."""
+
+    name: str
+    """Its agent's, and after a colon the name of its own, where it has one."""
+    agent: str
+    cron: str
+    timezone: str
+    catch_up: str
+    arguments: str
+    """The arguments of each of its runs as JSON, without the tick."""
+    next_at: float
+    """The first tick that was not seen to yet."""
+    last_at: float = 0.0
+    """The newest tick for which there was a run."""
+    last_run: str = ""
+    off_at: float = 0.0
+    """When somebody switched it off; 0 where nobody did."""
+    digest: bytes = NO_DIGEST
+
+
+class Debounce(Struct, frozen=True):
+    """Starts of one key that become one run, as long as nobody has taken it."""
+
+    agent: str
+    key: str
+    run_id: str
+    first_at: float
+    newest_at: float
+    starts: str
+    """The newest starts, as JSON: by the id that each would have had alone, the id of the run that it became."""
     digest: bytes = NO_DIGEST
 
 
@@ -134,6 +200,11 @@ class Worker(Struct, frozen=True):
     beat_boot: float
     drain_at: float = 0.0
     """When somebody asked it to finish what it has and take nothing more; 0 where nobody did."""
+    death: str = ""
+    """How its process ended, where whoever started it was told; empty while it lives, or where nobody knows."""
+    died_at: float = 0.0
+    version: str = ""
+    """Of the code it executes; it takes runs that are pinned to this version, and those that are not pinned."""
 
 
 class Mail(Struct, frozen=True):
@@ -239,6 +310,8 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
     before: str = ""
     unproven_seconds: float = 0.0
     """For how long the holder before may still have been alive: its session ended, and that proves nothing."""
+    version: str = ""
+    """Of the code that executes it from here on, where the worker has one."""
 
 
 class Tracked(Struct, frozen=True, omit_defaults=True):
@@ -553,6 +626,8 @@ def run_digest(run: Run) -> bytes:
         fields = (*fields, run.wake_at, run.heard, run.tags)
     if (run.tokens, run.dollars) != (0, 0.0):
         fields = (*fields, run.tokens, run.dollars)
+    if run.turn or run.queue != DEFAULT_QUEUE or run.priority or run.tenant or run.version:
+        fields = (*fields, run.queue, run.priority, run.tenant, run.turn, run.version)
     return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
 
 
@@ -567,6 +642,25 @@ def mail_digest(mail: Mail) -> bytes:
     return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
 
 
+def sealed_schedule(schedule: Schedule) -> Schedule:
+    """Bring the digest over every other field up to date."""
+    return msgspec.structs.replace(schedule, digest=_row_digest(schedule))
+
+
+def sealed_debounce(debounce: Debounce) -> Debounce:
+    """Bring the digest over every other field up to date."""
+    return msgspec.structs.replace(debounce, digest=_row_digest(debounce))
+
+
+def is_whole_row(row: Schedule | Debounce) -> bool:
+    """Whether a row is what was written."""
+    return row.digest == _row_digest(row)
+
+
+def _row_digest(row: Schedule | Debounce) -> bytes:
+    return hashlib.sha256(_encode_fields(msgspec.structs.astuple(row)[:-1])).digest()[:DIGEST_BYTES]
+
+
 def undo_id(run_id: str, number: int = 1) -> str:
     """The id of the run that takes back the effects of this one; always the same, so that there is one.
 
@@ -574,6 +668,16 @@ def undo_id(run_id: str, number: int = 1) -> str:
     """
     place = run_id if number == 1 else f"{run_id}\n{number}"
     return f"undo-{hashlib.sha256(place.encode()).hexdigest()[:DIGEST_BYTES]}"
+
+
+def tick_id(schedule: str, tick_at: float) -> str:
+    """The id of the run of a tick; always the same, so that there is one."""
+    return f"{schedule}@{datetime.fromtimestamp(tick_at, UTC):%Y-%m-%dT%H:%MZ}"
+
+
+def is_tick_id(run_id: str) -> bool:
+    """Whether an id looks like that of a tick."""
+    return re.fullmatch(_TICK_ID, run_id, re.DOTALL) is not None
 
 
 def is_own_id(run_id: str) -> bool:

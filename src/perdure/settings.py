@@ -18,6 +18,7 @@ from perdure.errors import InvalidSettings
 from perdure.records import Durability
 
 ENVIRONMENT_PREFIX: Final = "PERDURE_"
+_VERSION_CHARACTERS: Final = 100
 _NOT_SETTINGS: Final = frozenset({"PERDURE_TEST_POSTGRES"})
 
 
@@ -51,17 +52,33 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     open_seconds: Annotated[float, Meta(description="how long to wait for a store that another process is opening")] = (
         10.0
     )
+    away_seconds: Annotated[
+        float, Meta(description="how long a run waits for a server that is away before it stops (PostgreSQL)")
+    ] = 120.0
+    room_mb: Annotated[
+        float,
+        Meta(description="no run is started or claimed with less room than this left where the SQLite file is; 0: any"),
+    ] = 16.0
     cancel_grace_seconds: Annotated[
         float, Meta(description="how long a step of a cancelled run may go on before the run ends without it")
     ] = 10.0
+    version: Annotated[
+        str, Meta(description="the version of the code in this process, to which runs can be pinned; empty for none")
+    ] = ""
+    pin_runs: Annotated[
+        bool, Meta(description="pin every new run to the version of the process that accepts it, until it has ended")
+    ] = False
     quiet: Annotated[bool, Meta(description="say nothing on standard error but errors")] = False
 
     def __post_init__(self) -> None:
-        """Refuse numbers that could never work."""
+        """Refuse what could never work."""
+        if len(self.version) > _VERSION_CHARACTERS or not self.version.isprintable() or " " in self.version:
+            raise ValueError(f"version {self.version[:50]!r} must be a short word")
         if self.deliveries < 1:
             raise ValueError(f"deliveries is {self.deliveries}, at least 1 is needed")
-        if not 0 <= self.cancel_grace_seconds < math.inf:
-            raise ValueError("cancel_grace_seconds must not be negative")
+        for name in ("cancel_grace_seconds", "away_seconds", "room_mb"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must not be negative, and finite")
         if not all(0 < seconds < math.inf for seconds in (self.renew_seconds, self.open_seconds)):
             raise ValueError("renew_seconds and open_seconds must be above 0 and finite")
         for name, seconds in (("lease_seconds", self.lease_seconds), ("stall_seconds", self.stall_seconds)):
@@ -90,6 +107,12 @@ def current_settings(directory: Path | None = None) -> Settings:
     """The settings in force for this process and directory."""
     merged = {**_from_project(directory or _working_directory()), **_from_environment(), **_chosen}
     return _convert(merged, source="the settings")
+
+
+def version_to_pin() -> str:
+    """The version that a run which this process accepts is pinned to; empty for none."""
+    settings = current_settings()
+    return settings.version if settings.pin_runs else ""
 
 
 def _working_directory() -> Path:

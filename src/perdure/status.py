@@ -22,6 +22,8 @@ from perdure.errors import (
     CheckpointCorrupt,
     CommitsLost,
     DeadlineExceeded,
+    DeliveriesExhausted,
+    JournalDiverged,
     PerdureError,
     ResourceChanged,
     ResourceMissing,
@@ -32,7 +34,9 @@ from perdure.forms import approving
 from perdure.records import FINISHED, Ended, Kind, Note, Opened, Repaired, Run, RunState, WaitReason, read_body
 from perdure.replay import Journal, doubt_words
 from perdure.settings import current_settings
-from perdure.store.lease import Park, Presence, read_park
+from perdure.store import shown
+from perdure.store.lease import Park, Presence, read_park, with_death
+from perdure.store.moving import has_left, is_arriving
 from perdure.telemetry.text import age, counted, legible, utc
 
 if TYPE_CHECKING:
@@ -107,7 +111,7 @@ class Commands:
 
     def __init__(self, store: str = "", *, runs: Store | None = None) -> None:
         self._location = store
-        self._store = ("--store", store) if store else ()
+        self._store = ("--store", shown(store)) if store else ()
         self._runs = runs
 
     def __call__(self, *words: str) -> str:
@@ -193,17 +197,54 @@ def status_of(
     repair = commands("repair", commands.named(run))
     if park.code == CommitsLost.code:
         return _parked(run, park, next_command=repair)
+    if has_left(run) or is_arriving(run):
+        return _moving(run, park)
     try:
         known = store.load_journal(run.run_id) if records is None else records
     except PerdureError as error:
         return _damaged(store, run, error, repair)
     journal = journal or Journal(known, suspects=run.suspects)
-    status = _unfinished(store, run, journal, known[-1], commands)
+    status = _for_its_version(store, run, _unfinished(store, run, journal, known[-1], commands), commands)
+    if park.code == JournalDiverged.code and (earlier := _earlier_version(known)) and _has_worker(store, earlier):
+        status = msgspec.structs.replace(status, next=commands("pin", commands.named(run), earlier))
+    if park.code == DeliveriesExhausted.code:
+        status = _with_deaths(status, store, run, known)
     if run.state == RunState.RUNNING and status.state != RunState.RUNNING:
         now = store.read_run(run.run_id)
         if now is not None and now.digest != run.digest:  # it went on after that look, and ended before this one
             return status_of(store, now, commands)
     return msgspec.structs.replace(status, progress=progress_of(journal))
+
+
+def _for_its_version(store: Store, run: Run, status: Status, commands: Commands) -> Status:
+    """What a run that could go on waits for, where only workers of one version may take it."""
+    if not run.version or status.state != RunState.QUEUED:
+        return status
+    if _has_worker(store, run.version):
+        words, brief, following = f"pinned to version {run.version}", status.brief, status.next
+    else:
+        words = f"waits for a worker of version {run.version}, and none is alive"
+        brief, following = f"needs version {run.version}", _with_version(run, commands)
+    cause = f"{status.cause}; {words}" if status.cause else words
+    return msgspec.structs.replace(status, cause=cause, brief=brief, next=following)
+
+
+def _has_worker(store: Store, version: str) -> bool:
+    """Whether a process with this version of the code is alive."""
+    able = [worker.worker_id for worker in store.list_workers() if worker.version == version]
+    return any(store.is_alive(worker_id, stall_seconds=current_settings().stall_seconds) for worker_id in able)
+
+
+def _earlier_version(records: list[Record]) -> str:
+    """The version that had the run before the one whose code it no longer matched; empty where there is none."""
+    versions = [read_body(record).version for record in records if record.kind == Kind.DELIVERY]
+    return next((version for version in reversed(versions[:-1]) if version and version != versions[-1]), "")
+
+
+def _with_version(run: Run, commands: Commands) -> str:
+    """How a run gets a worker that may take it; both ways are a person's to choose between."""
+    worker = commands("worker", likely_app(run.agent) or "FILE", "--version", run.version)
+    return f"{worker} (or: {commands('unpin', commands.named(run))})"
 
 
 def _damaged(store: Store, run: Run, error: PerdureError, repair: str) -> Status:
@@ -226,7 +267,9 @@ def _unfinished(store: Store, run: Run, journal: Journal, last: Record, commands
         origin = origin_of(journal)
         is_new = origin is not None and run.length == origin.records
         cause = f"{origin_words(origin)}, not begun" if origin and is_new else _pause(last)
-        return Status(run.state, run.updated_at, cause=cause, next=going_on)
+        if run.wake_at:
+            cause = f"{cause}; delayed until {utc(run.wake_at)}"
+        return Status(run.state, run.updated_at, cause=cause, next=going_on, brief="delayed" if run.wake_at else "")
     if park.code == RunPaused.code or is_paused(store, run):
         return _paused(store, run, park, commands, going_on)
     if run.reason == WaitReason.IN_DOUBT:
@@ -364,6 +407,21 @@ def holder_words(holder: Worker | None) -> str:
     return f"pid {holder.pid} on {holder.host}" if holder else "a process that is not known any more"
 
 
+def known_deaths(store: Store) -> dict[str, str]:
+    """How workers died, by their ids, as far as somebody was told; also what was told after their runs went on."""
+    return {worker.worker_id: worker.death for worker in store.list_workers() if worker.death}
+
+
+def _with_deaths(status: Status, store: Store, run: Run, records: list[Record]) -> Status:
+    """Of a run that ended its workers: how each of the last of them died, a line each."""
+    deaths = known_deaths(store)
+    last = [read_body(record) for record in records if record.kind == Kind.DELIVERY][-run.deliveries :]
+    lines = [
+        f"pid {each.pid} on {each.host}: {deaths.get(each.worker, 'it is not known how it died')}" for each in last
+    ]
+    return msgspec.structs.replace(status, cause="\n".join((status.cause, *lines)))
+
+
 def _mail_for(wait: Record, opened: Opened, mails: list[Mail]) -> Mail | None:
     """The mail that ends this wait, as its holder would choose it."""
     due_at = opened.due_at or _FOREVER
@@ -380,10 +438,22 @@ def _finished(store: Store, run: Run, commands: Commands) -> Status:
     if following is None or following.run_id == run.run_id:
         taken_back, undo = undone_words(store, run, commands)
         doubt, settle = _doubt_left(store, run, commands)
-        cause = "; ".join(filter(None, (taken_back, doubt)))
+        cause = "; ".join(filter(None, (taken_back, doubt, _copied(run))))
         return Status(run.state, run.updated_at, cause=cause, next=undo or settle)
     cause = f"goes on as {following.name}"
     return Status(run.state, run.updated_at, cause=cause, next=commands("show", commands.named(following)))
+
+
+def _copied(run: Run) -> str:
+    """Where a finished run is kept as well, and can be taken back."""
+    move = read_park(run).move
+    return f"copied to {move.target}" if move is not None else ""
+
+
+def _moving(run: Run, park: Park) -> Status:
+    """A run that was moved away, or is on its way here."""
+    brief = "moved away" if has_left(run) else "on its way here"
+    return Status(run.state, run.updated_at, run.reason, park.message, park.hint, park.hint, brief=brief)
 
 
 def _doubt_left(store: Store, run: Run, commands: Commands) -> tuple[str, str]:
@@ -411,7 +481,8 @@ def _held(store: Store, run: Run, going_on: str) -> Status:
     is_stalled = store.is_running(run, stall_seconds=math.inf)
     presence = Presence.STALLED if is_stalled else Presence.DEAD
     brief = presence.value.removeprefix("its ")
-    return Status(RunState.QUEUED, at, cause=f"{presence.value} ({holder_words(holder)})", next=going_on, brief=brief)
+    cause = with_death(f"{presence.value} ({holder_words(holder)})", holder.death if holder else "")
+    return Status(RunState.QUEUED, at, cause=cause, next=going_on, brief=brief)
 
 
 def _silence(holder: Worker | None) -> str:

@@ -48,12 +48,12 @@ def small_disk(workshop: Workshop) -> Iterator[Path]:
 
 @needs_root
 def test_a_full_disk_stops_the_run_and_loses_nothing(workshop: Workshop, small_disk: Path) -> None:
-    workshop.expect_refusal(workshop.run(CRASH_BYTES="3000"))
+    workshop.expect_refusal(workshop.run(CRASH_BYTES="3000", PERDURE_ROOM_MB="0"))
     assert 0 < len(workshop.noted("acknowledged")) < workshop.count
     assert not workshop.lost()
-    workshop.expect_refusal(workshop.run(CRASH_BYTES="3000"))
+    workshop.expect_refusal(workshop.run(CRASH_BYTES="3000", PERDURE_ROOM_MB="0"))
     mount("-o", "remount,size=16m", str(small_disk))
-    workshop.finish(CRASH_BYTES="3000")
+    workshop.finish(CRASH_BYTES="3000", PERDURE_ROOM_MB="0")
 
 
 def test_a_file_that_may_not_grow_stops_the_run_and_loses_nothing(workshop: Workshop) -> None:

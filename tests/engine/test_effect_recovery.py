@@ -164,7 +164,7 @@ def test_did_not_happen_counts_only_once_the_dead_request_can_no_longer_land(man
     assert perdure.run(checked_agent, "ada", run_id="r") == "id of ada"
     asked = "checked checked {'to': 'ada'} 1"
     assert world.lines == ["sent to ada", asked, asked, "sent to ada"]
-    assert manual_clock.slept == [pytest.approx(6)]
+    assert manual_clock.slept == [pytest.approx(10)]
     assert [kind for kind, _, _ in calls_of("r")] == ["intent", "verdict", "intent", "receipt"]
 
 
@@ -177,16 +177,40 @@ def test_waiting_for_a_request_that_may_still_land_is_announced(
     perdure.run(checked_agent, "ada", run_id="r")
     (pending,) = [event for event in seen if isinstance(event, DoubtPending)]
     assert pending.step == "checked"
-    assert pending.seconds == pytest.approx(6)
+    assert pending.seconds == pytest.approx(10)
 
 
-def test_did_not_happen_counts_at_once_after_the_time_a_request_can_take(manual_clock: ManualClock) -> None:
+def test_the_wait_begins_when_the_sender_is_known_to_have_ended_not_when_it_began(manual_clock: ManualClock) -> None:
+    """A body that renders for a minute sends its request in the end, and may die right after."""
     world.killed_at("after sending", lambda: perdure.run(checked_agent, "ada", run_id="r"))
-    manual_clock.pass_seconds(10)
+    manual_clock.pass_seconds(60)
     answers.append(perdure.did_not_happen())
     perdure.run(checked_agent, "ada", run_id="r")
-    assert manual_clock.slept == []
-    assert world.lines == ["sent to ada", "checked checked {'to': 'ada'} 1", "sent to ada"]
+    assert manual_clock.slept == [pytest.approx(10)]
+    assert world.count("sent to ada") == 2
+
+
+def test_a_request_that_ran_into_a_timeout_may_land_for_as_long_as_one_whose_sender_died(
+    manual_clock: ManualClock,
+) -> None:
+    @perdure.effect
+    def slow() -> str:
+        world.note("sent")
+        manual_clock.pass_seconds(60)
+        raise TimeoutError
+
+    @slow.check
+    def look(intent: perdure.Intent) -> perdure.Verdict:
+        world.note("looked")
+        return perdure.happened("landed") if world.count("looked") > 1 else perdure.did_not_happen()
+
+    @perdure.agent
+    def agent() -> str:
+        return slow()
+
+    assert perdure.run(agent, run_id="r") == "landed"
+    assert manual_clock.slept == [pytest.approx(10)]
+    assert world.lines == ["sent", "looked", "looked"]
 
 
 def test_a_request_that_lands_while_it_is_in_flight_is_found_by_the_second_look(manual_clock: ManualClock) -> None:
@@ -278,8 +302,8 @@ def test_killed_in_the_check_it_checks_again(manual_clock: ManualClock) -> None:
 
 def test_killed_after_the_verdict_it_is_acted_on_without_asking_again(manual_clock: ManualClock) -> None:
     world.killed_at("after sending", lambda: perdure.run(checked_agent, "ada", run_id="r"))
-    manual_clock.pass_seconds(11)
     answers.append(perdure.did_not_happen())
+    asked = "checked checked {'to': 'ada'} 1"
 
     def killed_at_the_second_intent() -> None:
         perdure.subscribe(lambda event: world.moment(type(event).__name__))
@@ -287,8 +311,9 @@ def test_killed_after_the_verdict_it_is_acted_on_without_asking_again(manual_clo
 
     world.killed_at("DoubtSettled", killed_at_the_second_intent)
     assert verdicts("r") == [("did_not_happen", "check")]
+    assert world.lines == ["sent to ada", asked, asked]
     assert perdure.run(checked_agent, "ada", run_id="r") == "id of ada"
-    assert world.lines == ["sent to ada", "checked checked {'to': 'ada'} 1", "sent to ada"]
+    assert world.lines == ["sent to ada", asked, asked, "sent to ada"]
 
 
 def test_an_async_effect_is_settled_by_its_async_check() -> None:

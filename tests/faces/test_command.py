@@ -19,7 +19,7 @@ from perdure.cli import perdure as root
 from tests.faces.conftest import Place, Result
 from tests.faces.many import many
 
-MAKE_A_STORE = ("demo", "run", "start", "worker", "import", "doctor", "completion")
+MAKE_A_STORE = ("demo", "run", "start", "worker", "import", "migrate", "doctor", "completion")
 """Commands that begin something, bring it along, or look at the machine."""
 
 NEED_NO_STORE = ("completion", "doctor", "import")

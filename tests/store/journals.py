@@ -19,9 +19,11 @@ from perdure.records import (
     RunState,
     Started,
     extended,
+    read_body,
     write_body,
 )
 from perdure.store import blobs
+from perdure.store.debounce import Start
 from perdure.store.protocol import Outcome, Store, Terms
 
 AGENT = "shop:outreach"
@@ -40,6 +42,13 @@ def new_run(run_id: str = "run-1", *, at: float = 100.0, **fields: Any) -> tuple
     first = Record(0, Kind.STARTED, "", agent, arguments, at, 0, write_body(body))
     after, (record,) = extended(run, at=at, records=(first,))
     return after, record
+
+
+def debounced(number: int, *, key: str = "ada", quiet: float = 3600.0, most: float = 36000.0, **fields: Any) -> Start:
+    """The start with this number: its arguments say so."""
+    run, first = new_run(f"draft-{number}", arguments=f"arguments {number}".encode(), **fields)
+    body = msgspec.structs.replace(read_body(first), arguments=Raw(f'{{"number":{number}}}'.encode()))
+    return Start(run, msgspec.structs.replace(first, body=write_body(body)), key, quiet, most)
 
 
 def created(store: Store, run_id: str = "run-1", **fields: Any) -> Run:

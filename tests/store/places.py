@@ -40,6 +40,8 @@ class Place(Protocol):
 
     def damage_blob(self, digest: bytes) -> None: ...
 
+    def damage_schedule(self, name: str, **fields: Any) -> None: ...
+
 
 class MemoryPlace:
     def __init__(self) -> None:
@@ -63,6 +65,9 @@ class MemoryPlace:
 
     def damage_blob(self, digest: bytes) -> None:
         self.shelf.blobs[digest] = self.shelf.blobs[digest][:-1] + b"?"
+
+    def damage_schedule(self, name: str, **fields: Any) -> None:
+        self.shelf.schedules[name] = msgspec.structs.replace(self.shelf.schedules[name], **fields)
 
 
 class SqlitePlace:
@@ -97,6 +102,10 @@ class SqlitePlace:
         cut = "substr(stored, 1, length(stored) - 1)"
         self.write(f"UPDATE blobs SET stored = CAST({cut} || x'3f' AS BLOB) WHERE digest = ?", (digest,))  # noqa: S608
 
+    def damage_schedule(self, name: str, **fields: Any) -> None:
+        for field, value in fields.items():
+            self.write(f"UPDATE schedules SET {field} = ? WHERE name = ?", (value, name))  # noqa: S608
+
     def write(self, statement: str, arguments: tuple[Any, ...] = ()) -> None:
         """Change the database behind the store's back."""
         with foreign(self.path) as connection:
@@ -118,8 +127,9 @@ class PostgresPlace:
         self._opened.close()
 
     def let_pass(self, seconds: float) -> None:
-        """Time by the database's clock, as far as leases can tell."""
+        """Time by the database's clock, as far as leases and buckets can tell."""
         self.write("UPDATE workers SET beat_at = beat_at - %s", (seconds,), rows=None)
+        self.write("UPDATE buckets SET full_at = full_at - %s", (round(seconds * 1e9),), rows=None)
 
     def damage_record(self, run_id: str, seq: int) -> None:
         where = "run = (SELECT run FROM runs WHERE run_id = %s) AND seq = %s"
@@ -140,6 +150,10 @@ class PostgresPlace:
     def damage_blob(self, digest: bytes) -> None:
         cut = "substring(stored FROM 1 FOR length(stored) - 1)"
         self.write(f"UPDATE blobs SET stored = {cut} || '\\x3f'::bytea WHERE digest = %s", (digest,))  # noqa: S608
+
+    def damage_schedule(self, name: str, **fields: Any) -> None:
+        for field, value in fields.items():
+            self.write(f"UPDATE schedules SET {field} = %s WHERE name = %s", (value, name))  # noqa: S608
 
     def write(self, statement: str, arguments: tuple[Any, ...] = (), *, rows: int | None = 1) -> None:
         """Change the database behind the store's back."""

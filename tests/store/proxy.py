@@ -8,7 +8,7 @@ import threading
 from typing import Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
-Cut = Literal["", "request", "answer"]
+Cut = Literal["", "request", "answer", "stall", "away"]
 _CHUNK = 65536
 
 
@@ -16,6 +16,7 @@ class Proxy:
     """Listens on loopback and passes everything on, until it is told to cut."""
 
     def __init__(self, url: str) -> None:
+        self.target = url
         self._target = urlsplit(url)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lines: set[Wire] = set()
@@ -25,6 +26,12 @@ class Proxy:
         self.cuts = 0
         self.refused = 0
         self.is_down = False
+        self.keep_servers = False
+        self.left: list[socket.socket] = []
+        """The server's ends of wires whose other end is gone: it cannot know that."""
+        self._ended = threading.Event()
+        self._flows = threading.Event()
+        self._flows.set()
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     def __enter__(self) -> Self:
@@ -32,6 +39,11 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.keep_servers = False
+        for end in self.left:
+            end.close()
+        self._ended.set()
+        self._flows.set()
         self._listener.close()
         self.hang_up()
 
@@ -45,9 +57,30 @@ class Proxy:
         return f"postgresql://{user}{password}@127.0.0.1:{port}{self._target.path}?{query}&sslmode=disable"
 
     def cut_once(self, when: Cut, marker: bytes) -> None:
-        """Cut the wire at the next request that holds these bytes."""
+        """Cut the wire, let nothing more through, or go away, at the next request that holds these bytes."""
         with self._lock:
             self._cut, self._marker = when, marker
+
+    def stall(self) -> None:
+        """Swallow nothing, refuse nobody, and let nothing through: as where packets are dropped."""
+        self._flows.clear()
+
+    def freeze(self) -> None:
+        """Let nothing more through on the wires there are; new ones work."""
+        for wire in list(self._lines):
+            wire.is_frozen = True
+
+    def flow(self) -> None:
+        """Let through what was held up."""
+        self._flows.set()
+
+    def is_stalled(self) -> bool:
+        return not self._flows.is_set()
+
+    def wait_to_flow(self, wire: Wire) -> None:
+        self._flows.wait()
+        if wire.is_frozen:
+            self._ended.wait()
 
     def go_away(self) -> None:
         """Refuse everybody, until `is_down` is taken back."""
@@ -102,6 +135,7 @@ class Wire:
         self._client = client
         self._server = proxy.connect()
         self._swallows = False
+        self.is_frozen = False
 
     def start(self) -> None:
         threading.Thread(target=self._pass_requests, daemon=True).start()
@@ -109,7 +143,9 @@ class Wire:
 
     def close(self) -> None:
         self._proxy.forget(self)
-        for end in (self._client, self._server):
+        if self._proxy.keep_servers:
+            self._proxy.left.append(self._server)
+        for end in (self._client,) if self._proxy.keep_servers else (self._client, self._server):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
@@ -118,6 +154,12 @@ class Wire:
         with contextlib.suppress(OSError):
             while request := self._client.recv(_CHUNK):
                 when = self._proxy.due(request)
+                if when == "stall":
+                    self._proxy.stall()
+                if when == "away":
+                    self._proxy.go_away()
+                    break
+                self._proxy.wait_to_flow(self)
                 if when == "request":
                     break
                 self._swallows = when == "answer"
@@ -131,5 +173,6 @@ class Wire:
             while answer := self._server.recv(_CHUNK):
                 if self._swallows:
                     break
+                self._proxy.wait_to_flow(self)
                 self._client.sendall(answer)
         self.close()

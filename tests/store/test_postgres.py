@@ -17,12 +17,21 @@ import msgspec
 import psycopg
 import pytest
 
-from perdure.errors import InvalidSettings, LeaseLost, PerdureError, SchemaTooNew, StoreUnavailable
+from perdure.errors import (
+    InternalError,
+    InvalidSettings,
+    LeaseLost,
+    PerdureError,
+    RunHeld,
+    SchemaTooNew,
+    StoreUnavailable,
+)
 from perdure.records import Kind, read_body
 from perdure.store import open_store
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.location import read_location
 from perdure.store.postgres.presence import life_key
+from perdure.store.writer import Writer
 from tests.postgres import schema_url, server_url
 from tests.store.journals import TERMS, claimed, created, held_run, large_step, letter, outcome_of, step
 from tests.store.proxy import Proxy
@@ -49,6 +58,9 @@ def admin(url: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
+HOLDERS = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND ((classid::bigint << 32) | objid::bigint) = %s"
+
+
 class TestLostAnswer:
     """The commit landed and nobody was told, or it never arrived: in both cases it is in the journal once."""
 
@@ -66,6 +78,19 @@ class TestLostAnswer:
             journal = store.load_journal(run.run_id)
             assert [record.digest for record in journal][-2:] == [first.records[0].digest, second.records[0].digest]
             assert store.read_run(run.run_id) == second.run
+
+    @pytest.mark.parametrize("when", ["request", "answer"])
+    def test_batch_of_several_runs_lands_once(self, url: str, opened: Any, when: Any) -> None:
+        with Proxy(url) as wire:
+            store = opened(wire.url)
+            first = [step(held_run(store, f"run-{number}")) for number in range(3)]
+            assert store.append_all(first, power=True) == [None] * 3
+            second = [step(append.run) for append in first]
+            wire.cut_once(when, second[0].records[0].key.encode())
+            assert store.append_all(second, power=True) == [None] * 3
+            assert wire.cuts == 1
+            assert [store.read_run(append.run.run_id) for append in second] == [append.run for append in second]
+            assert [len(store.load_journal(append.run.run_id)) for append in second] == [4] * 3
 
     @pytest.mark.parametrize("when", ["request", "answer"])
     def test_append_with_a_large_value_and_mail_lands_once(self, url: str, opened: Any, when: Any) -> None:
@@ -153,6 +178,46 @@ class TestSessions:
         assert not other.is_running(run, stall_seconds=TERMS.stall_seconds)
         getattr(store, sign)(store.join().worker_id)
         assert other.is_running(run, stall_seconds=TERMS.stall_seconds)
+
+    def test_sign_of_life_on_a_line_over_which_nothing_comes_is_given_up_and_given_on_another(
+        self, url: str, opened: Any
+    ) -> None:
+        with Proxy(url) as wire, contextlib.closing(PostgresStore(wire.url, lease_seconds=3.0)) as store:
+            run = held_run(store)
+            other = opened()
+            worker_id = store.join().worker_id
+            before = other.read_worker(worker_id)
+            wire.freeze()
+            with pytest.raises(StoreUnavailable, match="nothing came from the server"):
+                store.beat(worker_id)
+            for _ in range(50):  # the session that hangs has the lock, and is ended first
+                with contextlib.suppress(StoreUnavailable):
+                    store.beat(worker_id)
+                    break
+            after = other.read_worker(worker_id)
+            assert other.is_running(run, stall_seconds=TERMS.stall_seconds)
+            assert after is not None
+            assert before is not None
+            assert after.beat_at > before.beat_at
+
+    def test_session_that_hangs_behind_a_dead_connection_is_ended_by_the_next(self, url: str, opened: Any) -> None:
+        """The server still counts it among the living, and its lock would keep the worker from ever beating again."""
+        with Proxy(url) as wire:
+            store, other = opened(wire.url), opened()
+            run = held_run(store)
+            store.beat(store.join().worker_id)
+            wire.keep_servers = True
+            wire.hang_up()
+            with admin(url) as connection:
+                (before,) = connection.execute(HOLDERS, (life_key(store.join().worker_id),)).fetchall()
+                for _ in range(50):
+                    with contextlib.suppress(PerdureError):
+                        store.beat(store.join().worker_id)
+                    (holder,) = connection.execute(HOLDERS, (life_key(store.join().worker_id),)).fetchall() or [None]
+                    if holder is not None and holder != before:
+                        break
+                assert holder not in (None, before)
+            assert other.is_running(run, stall_seconds=TERMS.stall_seconds)
 
 
 def test_mail_of_a_run_is_numbered_in_the_order_of_its_commits(opened: Any) -> None:
@@ -280,3 +345,44 @@ def test_steps_that_need_no_sync_are_committed_without_one(url: str, opened: Any
     first = step(held_run(store))
     assert store.append_all([first], power=False) == [None]
     assert [record.kind for record in store.load_journal("run-1")][-1] == Kind.STEP
+
+
+class TestLanes:
+    def test_commits_on_several_lines_keep_every_journal_whole(self, opened: Any) -> None:
+        store = opened()
+        writer = Writer(store)
+        runs = {f"run-{number}": held_run(store, f"run-{number}") for number in range(12)}
+
+        def work(run_id: str) -> None:
+            for _ in range(15):
+                append = step(runs[run_id])
+                writer.wait(writer.submit(append))
+                runs[run_id] = append.run
+
+        with ThreadPoolExecutor(len(runs)) as pool:
+            list(pool.map(work, list(runs)))
+        assert [store.read_run(run_id) for run_id in runs] == list(runs.values())
+        assert [len(store.load_journal(run_id)) for run_id in runs] == [2 + 15] * len(runs)
+
+    def test_append_lands_after_the_server_was_told_to_forget_its_statements(self, opened: Any) -> None:
+        """A refused claim is rolled back, and psycopg then lets the server forget what was prepared on that line."""
+        store, other = opened(), opened()
+        mine, theirs = held_run(store, "mine"), held_run(other, "theirs")
+        for round_number in range(3):
+            for number in range(4):  # often enough for psycopg to prepare what a claim asks
+                held_run(store, f"run-{round_number}-{number}")
+            append = step(mine)
+            assert outcome_of(store, append) is None
+            mine = append.run
+            with pytest.raises(RunHeld):
+                store.claim_run(theirs.run_id, store.join().worker_id, TERMS)
+        assert store.read_run("mine") == mine
+
+    def test_one_append_that_the_server_refuses_does_not_keep_the_others_of_its_batch_out(self, opened: Any) -> None:
+        store = opened()
+        good, bad = step(held_run(store, "good")), step(held_run(store, "bad"))
+        record = msgspec.structs.replace(bad.records[0], name="a\0b")  # a text that PostgreSQL cannot hold
+        outcomes = store.append_all([good, msgspec.structs.replace(bad, records=(record,))], power=True)
+        assert outcomes[0] is None
+        assert isinstance(outcomes[1], InternalError)
+        assert store.read_run("good") == good.run

@@ -181,13 +181,13 @@ class TestSchema:
         store = SqliteStore(path)
         run = land(store, step(held_run(store)))
         store.close()
-        newer = [*load_schema("perdure.store.sqlite"), ["CREATE TABLE schedules (at REAL NOT NULL) STRICT"]]
+        newer = [*load_schema("perdure.store.sqlite"), ["CREATE TABLE later (at REAL NOT NULL) STRICT"]]
         monkeypatch.setattr(connect, "load_schema", lambda _: newer)
         store = SqliteStore(path)
         assert not store.created
         assert store.read_run("run-1") == run
         store.close()
-        assert "schedules" in [row[1] for row in self.dump(path)[:-1]]
+        assert "later" in [row[1] for row in self.dump(path)[:-1]]
 
     def test_older_store_is_migrated_by_whoever_looks_first(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patched:
@@ -202,7 +202,7 @@ class TestSchema:
     def test_migration_that_fails_half_way_changes_nothing(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         SqliteStore(path).close()
         before = self.dump(path)
-        broken = [*load_schema("perdure.store.sqlite"), ["CREATE TABLE schedules (at REAL) STRICT", "CREATE NONSENSE"]]
+        broken = [*load_schema("perdure.store.sqlite"), ["CREATE TABLE later (at REAL) STRICT", "CREATE NONSENSE"]]
         with monkeypatch.context() as patched:
             patched.setattr(connect, "load_schema", lambda _: broken)
             with pytest.raises(PerdureError):

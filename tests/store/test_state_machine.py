@@ -1,9 +1,11 @@
-"""Random histories, played on SQLite and on memory: every answer must be the same, for memory is the specification."""
+"""Random histories, played on a store and on memory: every answer must be the same, for memory is the specification."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -17,20 +19,24 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from perdure import clock
 from perdure.errors import PerdureError, Signal
-from perdure.records import NO_DIGEST, Append, Run, RunState, extended, mail_digest
+from perdure.records import NO_DIGEST, Append, Queue, Run, RunState, Schedule, extended, mail_digest, sealed_schedule
 from perdure.store.memory import Shelf
 from perdure.store.protocol import Finding, Old, Prunable, Terms, Which, Whole
 from perdure.store.sqlite.transaction import Pen
-from tests.store.journals import ending, intent, large_step, letter, new_run, step
-from tests.store.places import MemoryPlace, SqlitePlace
+from tests.postgres import schema_url
+from tests.store.journals import debounced, ending, intent, large_step, letter, new_run, step
+from tests.store.places import MemoryPlace, PostgresPlace, SqlitePlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from perdure.store.debounce import Start
     from perdure.store.protocol import Store
 
 WORKERS = 3
-RUN_IDS = ("run-1", "run-2", "run-3")
+RUN_IDS = ("run-1", "run-2", "run-3", "run-4", "run-5")
+AGENTS = ("shop:outreach", "shop:billing")
+QUEUES = ("default", "mail", "web")
 STALL_SECONDS = 120.0
 CONTENT = b"a page of text " * 3000
 
@@ -50,10 +56,32 @@ wanted = st.builds(
 )
 
 
+queue_names = st.sampled_from(QUEUES)
+limits = st.builds(
+    Queue,
+    name=queue_names,
+    concurrency=st.integers(0, 2),
+    per_worker=st.integers(0, 1),
+    rate=st.sampled_from([0.0, 0.01]),
+    burst=st.integers(0, 2),
+    bucket=st.sampled_from(["", "openai"]),
+)
+placements = st.fixed_dictionaries(
+    {
+        "agent": st.sampled_from(AGENTS),
+        "queue": queue_names,
+        "priority": st.integers(-1, 1),
+        "tenant": st.sampled_from(["", "ada", "bob"]),
+        "wake_at": st.sampled_from([0.0, 0.0, 1_000_100.0]),
+        "version": st.sampled_from(["", "", "v1"]),
+    }
+)
+
+
 class Side:
     """One implementation with its workers; ids of workers are counted, so that both sides hand out the same."""
 
-    def __init__(self, place: MemoryPlace | SqlitePlace) -> None:
+    def __init__(self, place: MemoryPlace | SqlitePlace | PostgresPlace) -> None:
         self.place = place
         self.stores: list[Store] = [place.open() for _ in range(WORKERS)]
         self._tokens = itertools.count()
@@ -66,8 +94,14 @@ class Side:
         self.stores[worker] = self.place.open()
 
 
-class SqliteIsLikeMemory(RuleBasedStateMachine):
+class LikeMemory(RuleBasedStateMachine):
     """Plays each operation on both sides and compares what comes back."""
+
+    most_appends = 4
+
+    def place(self) -> SqlitePlace | PostgresPlace:
+        """Where the store keeps its records that is compared with memory."""
+        raise NotImplementedError
 
     @initialize()
     def begin(self) -> None:
@@ -75,39 +109,78 @@ class SqliteIsLikeMemory(RuleBasedStateMachine):
         self.wall, self.boot = 1_000_000.0, 500.0
         self.patched.setattr(clock, "wall_seconds", lambda: self.wall)
         self.patched.setattr(clock, "boot_seconds", lambda: self.boot)
-        self.patched.setattr(Pen, "sync_on_commit", without_sync)
-        self.folder = Path(tempfile.mkdtemp(prefix="perdure-machine-"))
-        self.sqlite = Side(SqlitePlace(self.folder / "perdure.db"))
+        self.starts: list[Start] = []
+        self.opened = contextlib.ExitStack()
+        self.tested = Side(self.place())
         self.memory = Side(MemoryPlace())
         self.believed: dict[tuple[int, str], Run] = {}
         for run_id in RUN_IDS[:2]:
-            self.create(0, run_id)
+            self.create(0, run_id, {})
 
     def teardown(self) -> None:
-        if hasattr(self, "folder"):
-            for side in (self.sqlite, self.memory):
+        if hasattr(self, "memory"):
+            for side in (self.tested, self.memory):
                 for store in side.stores:
                     store.close()
             self.patched.undo()
-            shutil.rmtree(self.folder)
+            self.opened.close()
 
     def both(self, worker: int, verb: Callable[[Store], Any]) -> Any:
         """What both sides answered, which must be the same."""
-        answers = [self._answer(side, worker, verb) for side in (self.sqlite, self.memory)]
+        answers = [self._answer(side, worker, verb) for side in (self.tested, self.memory)]
         assert answers[0] == answers[1]
         return answers[1]
 
     def _answer(self, side: Side, worker: int, verb: Callable[[Store], Any]) -> Any:
         self.patched.setattr(clock, "new_token", side.token)
         try:
-            return plain(verb(side.stores[worker]))
+            return self.comparable(plain(verb(side.stores[worker])))
         except (PerdureError, Signal) as error:
-            return described(error)
+            return self.comparable(described(error))
 
-    @rule(worker=workers, run_id=run_ids)
-    def create(self, worker: int, run_id: str) -> None:
-        run, first = new_run(run_id, at=self.wall, tags=json.dumps({"run": run_id, "tier": "1"}))
+    def comparable(self, answer: Any) -> Any:
+        """An answer without what this store and memory may tell differently."""
+        return answer
+
+    @rule(worker=workers, run_id=run_ids, placement=placements)
+    def create(self, worker: int, run_id: str, placement: dict[str, Any]) -> None:
+        run, first = new_run(run_id, at=self.wall, tags=json.dumps({"run": run_id, "tier": "1"}), **placement)
         self.both(worker, lambda store: store.create_run(run, first))
+
+    @rule(worker=workers, queue=limits)
+    def declare(self, worker: int, queue: Queue) -> None:
+        self.both(worker, lambda store: store.declare_queue(queue))
+
+    @rule(worker=workers, tokens=st.integers(0, 3), burst=st.integers(0, 3))
+    def take(self, worker: int, tokens: int, burst: int) -> None:
+        """From a bucket that queues have too; how long to wait is a matter of each store's clock."""
+        self.both(worker, lambda store: store.take_tokens("openai", tokens, rate=0.01, burst=burst) == 0)
+
+    @rule(
+        worker=workers,
+        agents=st.lists(st.sampled_from(AGENTS), max_size=2, unique=True),
+        queues=st.lists(queue_names, max_size=2, unique=True),
+        version=st.sampled_from(["", "v1", "v2"]),
+        limit=st.integers(0, 4),
+    )
+    def list_ready(self, worker: int, agents: list[str], queues: list[str], version: str, limit: int) -> None:
+        self.both(
+            worker,
+            lambda store: store.list_ready(
+                agents=agents, queues=queues, version=version, now=self.wall, stall_seconds=STALL_SECONDS, limit=limit
+            ),
+        )
+        self.both(worker, lambda store: store.list_due(now=self.wall, limit=limit))
+
+    @rule(worker=workers, data=st.data())
+    def take_what_is_ready(self, worker: int, data: st.DataObject) -> None:
+        """What a worker does: look, and claim some of what it saw."""
+        found = self.both(
+            worker,
+            lambda store: store.list_ready(agents=AGENTS, now=self.wall, stall_seconds=STALL_SECONDS, limit=3),
+        )
+        for run in found[: data.draw(st.integers(0, 3))] if isinstance(found, list) else ():
+            self.claim(worker, run.run_id, 3, pardon=False)
 
     @rule(worker=workers, run_id=run_ids, deliveries=st.integers(1, 3), pardon=st.booleans())
     def claim(self, worker: int, run_id: str, deliveries: int, pardon: bool) -> None:
@@ -122,7 +195,8 @@ class SqliteIsLikeMemory(RuleBasedStateMachine):
         if not self.believed:
             return
         batch: list[Append] = []
-        for holder, run_id in data.draw(st.lists(st.sampled_from(sorted(self.believed)), min_size=1, max_size=4)):
+        some = st.lists(st.sampled_from(sorted(self.believed)), min_size=1, max_size=self.most_appends)
+        for holder, run_id in data.draw(some):
             one = data.draw(st.sampled_from(KINDS))(self.believed[holder, run_id])
             taken = tuple(data.draw(st.lists(st.sampled_from(self._mail_to(run_id)), max_size=2)))
             batch.append(msgspec.structs.replace(one, taken=taken))
@@ -181,13 +255,13 @@ class SqliteIsLikeMemory(RuleBasedStateMachine):
     @rule(worker=workers)
     def reopen(self, worker: int) -> None:
         """A worker leaves and another comes; the last to leave moves the log into the database."""
-        for side in (self.sqlite, self.memory):
+        for side in (self.tested, self.memory):
             side.reopen(worker)
         self.believed = {key: run for key, run in self.believed.items() if key[0] != worker}
 
     @rule()
     def reopen_all(self) -> None:
-        for side in (self.sqlite, self.memory):
+        for side in (self.tested, self.memory):
             for store in side.stores:
                 store.close()
             side.stores = [side.place.open() for _ in range(WORKERS)]
@@ -201,7 +275,7 @@ class SqliteIsLikeMemory(RuleBasedStateMachine):
         seq = data.draw(st.integers(0, len(shelf.journals[run_id]) - 1))
         if shelf.journals[run_id][seq].body == '{"value":2}':
             return
-        for side in (self.sqlite, self.memory):
+        for side in (self.tested, self.memory):
             side.place.damage_record(run_id, seq)
         self.both(worker, lambda store: sorted(map(named, store.check())))
         self.both(worker, lambda store: store.load_journal(run_id))
@@ -255,14 +329,88 @@ class SqliteIsLikeMemory(RuleBasedStateMachine):
             self.both(worker, lambda store: store.import_run(same))
             self.both(worker, lambda store: store.load_whole(copy_id))
 
+    @rule(
+        worker=workers, key=st.sampled_from(["ada", "bob"]), quiet=st.sampled_from([1.0, 3600.0]), again=st.booleans()
+    )
+    def debounce(self, worker: int, key: str, quiet: float, again: bool) -> None:
+        """A start, or one whose answer was lost and that is sent again."""
+        if not again or not self.starts:
+            self.starts.append(debounced(len(self.starts), key=key, quiet=quiet, most=10 * quiet, at=self.wall))
+        self.both(worker, lambda store: store.debounce_run(self.starts[-1]))
+
+    @rule(worker=workers, number=st.integers(0, 3))
+    def take_debounced(self, worker: int, number: int) -> None:
+        self.claim(worker, f"draft-{number}", 3, pardon=True)
+
+    @rule(worker=workers, later=st.sampled_from([0.0, 1000.0]), limit=st.integers(0, 3))
+    def wake(self, worker: int, later: float, limit: int) -> None:
+        self.both(worker, lambda store: store.wake_due(now=self.wall + later, limit=limit))
+
+    @rule(worker=workers, name=st.sampled_from(["a", "b"]), next_at=instants, goes=st.booleans(), knows=st.booleans())
+    def schedule(self, worker: int, name: str, next_at: float, goes: bool, knows: bool) -> None:
+        """Somebody who knows what is kept changes it, or somebody who does not."""
+        shelf: Shelf = self.memory.place.shelf  # type: ignore[union-attr]
+        before = shelf.schedules.get(name) if knows else None
+        after = sealed_schedule(Schedule(name, "shop:outreach", "@daily", "UTC", "last", "{}", next_at))
+        self.both(worker, lambda store: store.change_schedule(before, None if goes and before else after))
+
     @invariant()
     def everything_kept_is_the_same(self) -> None:
-        if hasattr(self, "folder"):
+        if hasattr(self, "memory"):
             self.both(0, lambda store: store.list_runs())
             self.both(0, lambda store: store.losses())
+            self.both(0, lambda store: store.list_schedules())
             self.both(0, lambda store: [attempted(store.load_journal, run_id) for run_id in RUN_IDS])
             self.both(0, lambda store: [attempted(store.read_mail, run_id) for run_id in RUN_IDS])
             self.both(0, lambda store: store.find_runs(Which()))
+            self.both(0, lambda store: store.list_queues())
+
+
+class SqliteIsLikeMemory(LikeMemory):
+    """One file, whose commits need not survive the machine here."""
+
+    def place(self) -> SqlitePlace:
+        self.patched.setattr(Pen, "sync_on_commit", without_sync)
+        folder = Path(tempfile.mkdtemp(prefix="perdure-machine-"))
+        self.opened.callback(shutil.rmtree, folder)
+        return SqlitePlace(folder / "perdure.db")
+
+
+class PostgresIsLikeMemory(LikeMemory):
+    """A server, which tells the time by itself: it passes there too, and beats are not compared."""
+
+    most_appends = 1
+    """Appends that follow each other land or are refused as one there, also after a stale one of the same epoch."""
+
+    def place(self) -> PostgresPlace:
+        return PostgresPlace(self.opened.enter_context(schema_url()))
+
+    @rule(seconds=st.sampled_from([50.0, 150.0]))
+    def wait(self, seconds: float) -> None:
+        """Never close to an instant at which something changes: the server's own time passes too."""
+        super().wait(seconds)
+        self.tested.place.let_pass(seconds)  # type: ignore[union-attr]
+
+    def jump(self, seconds: float) -> None:
+        """The server does not care, and the buckets in memory do."""
+
+    def debounce(self, worker: int, key: str, quiet: float, again: bool) -> None:
+        """Quiet times are counted from the server's time, which is in the rows."""
+
+    def prune(self, worker: int, since: float, failed: bool) -> None:
+        """Numbers of mail are not given again on a server."""
+
+    def end_prune_and_reopen(self, worker: int, run_id: str) -> None:
+        """The same."""
+
+    def comparable(self, answer: Any) -> Any:
+        if type(answer).__name__ == "Worker":
+            return msgspec.structs.replace(answer, beat_at=0.0, beat_boot=0.0)
+        if isinstance(answer, list):
+            return [self.comparable(item) for item in answer]
+        if isinstance(answer, dict) and "message" in answer:
+            return answer | {"message": re.sub(r"beat \d+ s ago", "beat", answer["message"])}
+        return answer
 
 
 def pruned(store: Store, old: Old) -> list[int]:
@@ -302,7 +450,19 @@ def rejected(run: Run) -> Append:
     return step(msgspec.structs.replace(run, epoch=run.epoch - 1))
 
 
-KINDS = (step, step, step, intent, large, failed, ending, cancelled, rejected)
+def waiting(run: Run) -> Append:
+    return ending(run, RunState.WAITING, reason="time", wake_at=1_000_150.0)
+
+
+def written_to(run: Run) -> Append:
+    return ending(run, RunState.WAITING, reason="signal")
+
+
+def back(run: Run) -> Append:
+    return ending(run, RunState.QUEUED)
+
+
+KINDS = (step, step, step, intent, large, failed, ending, cancelled, rejected, waiting, written_to, back)
 
 
 def attempted(read: Callable[[str], Any], run_id: str) -> Any:
@@ -338,4 +498,8 @@ def named(found: Finding | Run) -> str:
 SqliteIsLikeMemory.TestCase.settings = settings(
     max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+PostgresIsLikeMemory.TestCase.settings = settings(
+    max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 TestSqliteIsLikeMemory = SqliteIsLikeMemory.TestCase
+TestPostgresIsLikeMemory = PostgresIsLikeMemory.TestCase

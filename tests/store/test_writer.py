@@ -29,7 +29,10 @@ PATIENCE_SECONDS = 20.0
 class FakeStore:
     """Remembers each transaction; `during` is called inside of it."""
 
-    def __init__(self, during: Callable[[Sequence[Append]], list[Outcome] | None] = lambda _: None) -> None:
+    def __init__(
+        self, during: Callable[[Sequence[Append]], list[Outcome] | None] = lambda _: None, *, lanes: int = 1
+    ) -> None:
+        self.lanes = lanes
         self.batches: list[list[str]] = []
         self.powers: list[bool] = []
         self.threads: list[int] = []
@@ -49,6 +52,11 @@ def writer_on(store: FakeStore) -> Writer:
 def numbered(number: int, *, power: bool = True) -> Append:
     run, first = new_run(str(number))
     return Append(run, (first,), power=power)
+
+
+def at_time(number: int, at: float) -> Append:
+    run, first = new_run(str(number), at=at)
+    return Append(run, (first,))
 
 
 def submitted(writer: Writer, count: int) -> list[Ticket]:
@@ -250,12 +258,195 @@ class TestEventLoop:
             waiting.cancel()
 
         loop = asyncio.new_event_loop()
-        held = writer._turn  # noqa: SLF001 - nobody may commit while the loop lives
-        with held:
-            loop.run_until_complete(leave())
-            loop.close()
+        writer._turns.get()  # noqa: SLF001 - nobody may commit while the loop lives
+        loop.run_until_complete(leave())
+        loop.close()
+        writer._turns.put(None)  # noqa: SLF001
         writer.wait(writer.submit(numbered(1)))
         assert sorted(name for batch in store.batches for name in batch) == ["0", "1"]
+
+
+class TestLanes:
+    """A store with several lanes: other runs overtake, the appends of one run never do."""
+
+    def test_commits_of_different_runs_are_under_way_at_once(self) -> None:
+        both = threading.Barrier(2)
+
+        def during(_: Sequence[Append]) -> None:
+            both.wait(PATIENCE_SECONDS)
+
+        store = FakeStore(during, lanes=2)
+        writer = writer_on(store)
+        threads = [threading.Thread(target=writer.wait, args=(ticket,)) for ticket in submitted(writer, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+        assert sorted(store.batches) == [["0"], ["1"]]
+
+    def test_append_waits_for_the_one_before_it_of_the_same_run(self) -> None:
+        blocked = Blocked("0")
+        store = FakeStore(blocked, lanes=2)
+        writer = writer_on(store)
+        first = threading.Thread(target=writer.wait, args=(writer.submit(numbered(0)),))
+        first.start()
+        assert blocked.entered.wait(PATIENCE_SECONDS)
+        second = threading.Thread(target=writer.wait, args=(writer.submit(numbered(0)),))
+        second.start()
+        writer.wait(writer.submit(numbered(1)))
+        assert store.batches == [["0"], ["1"]]  # the second lane was free, and took what it might
+        blocked.released.set()
+        for thread in (first, second):
+            thread.join(PATIENCE_SECONDS)
+        assert store.batches == [["0"], ["1"], ["0"]]
+
+    def test_append_on_a_loop_goes_on_after_a_thread_that_held_it_back(self) -> None:
+        blocked = Blocked("0")
+        store = FakeStore(blocked, lanes=2)
+        writer = writer_on(store)
+        first = threading.Thread(target=writer.wait, args=(writer.submit(numbered(0)),))
+        first.start()
+        assert blocked.entered.wait(PATIENCE_SECONDS)
+
+        async def scenario() -> None:
+            held_back = asyncio.ensure_future(writer.wait_async(writer.submit(numbered(0))))
+            await writer.wait_async(writer.submit(numbered(1)))
+            assert not held_back.done()
+            blocked.released.set()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await held_back
+
+        asyncio.run(scenario())
+        first.join(PATIENCE_SECONDS)
+        assert store.batches == [["0"], ["1"], ["0"]]
+
+    def test_caller_whose_append_another_thread_took_along_hears_of_its_end(self) -> None:
+        blocked = Blocked("0")
+        store = FakeStore(blocked, lanes=2)
+        writer = writer_on(store)
+        tickets = [writer.submit(numbered(0)), writer.submit(numbered(0))]
+        threads = [threading.Thread(target=writer.wait, args=(ticket,)) for ticket in tickets]
+        for thread in threads:
+            thread.start()
+        assert blocked.entered.wait(PATIENCE_SECONDS)
+        writer.wait(writer.submit(numbered(1)))
+        blocked.released.set()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+        assert not any(thread.is_alive() for thread in threads)
+        assert [name for batch in store.batches for name in batch].count("0") == 2
+
+    def test_crowd_on_a_loop_is_spread_over_the_lanes_and_stays_in_order(self) -> None:
+        seen: dict[str, list[float]] = {}
+        under_way: list[str] = []
+
+        def during(batch: Sequence[Append]) -> None:
+            names = [append.run.run_id for append in batch]
+            assert not set(names) & set(under_way)
+            under_way.extend(names)
+            for append in batch:
+                seen.setdefault(append.run.run_id, []).append(append.run.updated_at)
+            for name in names:
+                under_way.remove(name)
+
+        store = FakeStore(during, lanes=2)
+        writer = writer_on(store)
+
+        async def strand(number: int) -> None:
+            for at in range(20):
+                run, first = new_run(str(number), at=float(at))
+                await writer.wait_async(writer.submit(Append(run, (first,))))
+
+        async def crowd() -> None:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await asyncio.gather(*(strand(number) for number in range(30)))
+
+        asyncio.run(crowd())
+        assert list(seen.values()) == [[float(at) for at in range(20)]] * 30
+        assert max(map(len, store.batches)) <= 15
+
+    def test_what_is_held_back_keeps_its_place_in_a_long_queue(self) -> None:
+        blocked = Blocked("0")
+        seen: list[float] = []
+
+        def during(batch: Sequence[Append]) -> None:
+            seen.extend(append.run.updated_at for append in batch if append.run.run_id == "0")
+            blocked(batch)
+
+        store = FakeStore(during, lanes=2)
+        writer = writer_on(store)
+        first = threading.Thread(target=writer.wait, args=(writer.submit(at_time(0, 1.0)),))
+        first.start()
+        assert blocked.entered.wait(PATIENCE_SECONDS)
+        writer.submit(at_time(0, 2.0))
+        for _ in range(writing.MAX_BATCH):
+            writer.submit(numbered(1))
+        last = writer.submit(numbered(1))
+        writer.submit(at_time(0, 3.0))
+        writer.wait(last)
+        blocked.released.set()
+        writer.wait(writer.submit(at_time(0, 4.0)))
+        first.join(PATIENCE_SECONDS)
+        assert seen == [1.0, 2.0, 3.0, 4.0]
+
+    def test_branches_of_one_run_share_one_transaction(self) -> None:
+        store = FakeStore(lanes=2)
+        writer = writer_on(store)
+
+        async def crowd() -> None:
+            await asyncio.gather(*(writer.wait_async(writer.submit(numbered(0))) for _ in range(30)))
+
+        asyncio.run(crowd())
+        assert store.batches == [["0"] * 30]
+
+    def test_interrupt_leaves_what_it_held_back_to_others(self) -> None:
+        """A run has two branches: one of them is interrupted in the store, the other is on a loop."""
+        entered, released = threading.Event(), threading.Event()
+
+        def during(batch: Sequence[Append]) -> None:
+            if not entered.is_set():
+                entered.set()
+                assert released.wait(PATIENCE_SECONDS)
+                raise KeyboardInterrupt
+
+        store = FakeStore(during, lanes=2)
+        writer = writer_on(store)
+        ended: list[BaseException] = []
+
+        def interrupted() -> None:
+            try:
+                writer.wait(writer.submit(numbered(0)))
+            except KeyboardInterrupt as error:
+                ended.append(error)
+
+        first = threading.Thread(target=interrupted)
+        first.start()
+        assert entered.wait(PATIENCE_SECONDS)
+
+        async def scenario() -> None:
+            held_back = asyncio.ensure_future(writer.wait_async(writer.submit(numbered(0))))
+            await writer.wait_async(writer.submit(numbered(1)))
+            released.set()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await held_back
+
+        asyncio.run(scenario())
+        first.join(PATIENCE_SECONDS)
+        assert len(ended) == 1
+        assert store.batches == [["0"], ["1"], ["0"]]
+
+
+class Blocked:
+    """Holds the first batch up in which this run is, until it is released."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.entered, self.released = threading.Event(), threading.Event()
+
+    def __call__(self, batch: Sequence[Append]) -> None:
+        if batch[0].run.run_id == self.run_id and not self.entered.is_set():
+            self.entered.set()
+            assert self.released.wait(PATIENCE_SECONDS)
 
 
 class TestErrors:

@@ -169,21 +169,21 @@ class TestProof:
 
 class TestJudgements:
     @pytest.mark.parametrize(
-        ("age", "in_flight", "held", "unproven", "left"),
+        ("over", "in_flight", "unproven", "left"),
         [
-            (9.5, 10.0, 9.5, 0.0, 0.5),
-            (10.0, 10.0, 0.0, 0.0, 0.0),
-            (0.0, 0.0, 0.0, 0.0, 0.0),
-            (100.0, 10.0, 5.0, 30.0, 25.0),
-            (2.0, 10.0, 2.0, 5.0, 8.0),
-            (40.0, 10.0, 31.0, 30.0, 0.0),
+            (9.5, 10.0, 0.0, 0.5),
+            (10.0, 10.0, 0.0, 0.0),
+            (0.0, 0.0, 0.0, 0.0),
+            (5.0, 10.0, 30.0, 35.0),
+            (5.0, 0.0, 30.0, 25.0),
+            (41.0, 10.0, 30.0, 0.0),
         ],
     )
     def test_effect_is_settleable_once_nothing_can_land_and_nobody_can_send(
-        self, age: float, in_flight: float, held: float, unproven: float, left: float
+        self, over: float, in_flight: float, unproven: float, left: float
     ) -> None:
         assert left == policy.seconds_in_flight(
-            age_seconds=age, in_flight_seconds=in_flight, held_seconds=held, unproven_seconds=unproven
+            over_seconds=over, in_flight_seconds=in_flight, unproven_seconds=unproven
         )
 
     def test_run_is_spent_at_its_limit(self) -> None:

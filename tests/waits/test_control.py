@@ -12,7 +12,7 @@ import pytest
 
 import perdure
 from perdure import clock
-from perdure.engine import session as sessions
+from perdure.engine import upkeep
 from perdure.engine.child import child_id
 from perdure.engine.session import session
 from perdure.errors import NotInRun, RunCancelled, RunPaused, RunWaits, UnknownRun, UsageError
@@ -112,7 +112,7 @@ def test_no_effect_begins_after_the_run_was_asked_to_stop(
     monkeypatch: pytest.MonkeyPatch, verb: Any, state: str
 ) -> None:
     """The thread that looks for mail now and then never comes by: the effect itself looks."""
-    monkeypatch.setattr(sessions, "TICK_SECONDS", PATIENCE)
+    monkeypatch.setattr(upkeep, "TICK_SECONDS", PATIENCE)
     perdure.configure(renew_seconds=PATIENCE, stall_seconds=10 * PATIENCE, lease_seconds=10 * PATIENCE)
 
     @perdure.agent

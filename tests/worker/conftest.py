@@ -103,19 +103,18 @@ class Crew:
 
     def worker(self, *options: str, app: str = "app.py") -> subprocess.Popen[str]:
         """Start a worker; what it tells is remembered."""
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "perdure", "worker", app, "--log", "json", *options],
-            cwd=self.place.folder,
-            env=self.place.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.processes.append(process)
-        listener = threading.Thread(target=self._listen, args=(process,), daemon=True)
-        listener.start()
-        self._listeners.append(listener)
-        return process
+        return self._started([sys.executable, "-P", "-m", "perdure", "worker", app, "--log", "json", *options])
+
+    def hands(self, worker: subprocess.Popen[str]) -> int:
+        """The process that does a worker's work: the child of the one that was started, once it works."""
+        below = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
+        known = {each["pid"] for each in self.place.perdure("workers", "--json").json()["workers"] if each["alive"]}
+        (found,) = known & set(map(int, below.read_text().split()))
+        return int(found)
+
+    def script(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a script beside the workers; what it shows is remembered like what they tell."""
+        return self._started([sys.executable, *arguments])
 
     def until(self, seen: Any) -> None:
         """Wait for something that the workers' lines or the log show."""
@@ -148,6 +147,22 @@ class Crew:
             process.kill()
             listener.join(PATIENCE)
             process.__exit__(None, None, None)
+
+    def _started(self, command: list[str]) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command,
+            cwd=self.place.folder,
+            env=self.place.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+        self.processes.append(process)
+        listener = threading.Thread(target=self._listen, args=(process,), daemon=True)
+        listener.start()
+        self._listeners.append(listener)
+        return process
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None

@@ -106,7 +106,8 @@ def test_step_that_outlasts_the_grace_is_left_to_others(crew: Crew) -> None:
 def test_worker_that_is_asked_from_elsewhere_drains(crew: Crew) -> None:
     first = crew.worker()
     crew.until(lambda: any(each["event"] == "worker_started" for each in crew.told))
-    (listed,) = [each for each in crew.place.perdure("workers", "--json").json()["workers"] if each["pid"] == first.pid]
+    (listed,) = crew.place.perdure("workers", "--json").json()["workers"]
+    assert listed["pid"] == crew.hands(first)
     assert (listed["alive"], listed["draining"]) == (True, False)
     assert crew.place.perdure("drain", listed["worker_id"][:6]).code == 0
     assert first.wait(PATIENCE) == 0
@@ -117,7 +118,7 @@ def test_run_that_kills_its_workers_is_parked_and_others_are_not_held_up(crew: C
     good = crew.start("job", name="g", steps=3)
     deaths = 0
     while crew.states()[poison] != ("waiting", "parked"):
-        process = crew.worker()
+        process = crew.worker("--in-process")
         crew.until(lambda process=process: process.poll() is not None or crew.states()[poison][1] == "parked")
         deaths += process.poll() == -signal.SIGKILL
         assert deaths <= 3

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from perdure.cli import awaiting
 from perdure.cli.contract import refused
 from perdure.cli.misuse import explained, unknown_command
 from perdure.cli.mode import COMPLETING, is_coloured, mode
@@ -65,15 +66,20 @@ GROUPS: Final = {
         "retry": Verb("retry", "attempt anew what failed"),
         "fork": Verb("fork", "go on from an earlier step, as a new run"),
         "undo": Verb("undo", "take the effects of a run back"),
+        "pin": Verb("pin", "let workers of one version alone go on with a run"),
+        "unpin": Verb("pin", "let workers of any version go on with it"),
     },
     "Keep": {
         "workers": Verb("workers", "who executes runs", acts=False),
+        "queues": Verb("queues", "what waits where, and what is allowed", acts=False),
         "drain": Verb("workers", "ask a worker to finish and end"),
+        "schedules": Verb("schedules", "what starts by itself, and when", acts=False),
         "doctor": Verb("doctor", "whether runs are safe here, and what to mend", acts=False),
         "verify": Verb("verify", "check every record, and say what is trusted", acts=False),
         "repair": Verb("repair", "let a damaged run go on from what is trusted"),
         "export": Verb("export", "write a run to a file"),
         "import": Verb("import_", "take such a file in, verified"),
+        "migrate": Verb("migrate", "bring a store up to date, or move its runs to another"),
         "gc": Verb("gc", "remove runs that ended long ago"),
         "completion": Verb("complete", "complete commands and run names in your shell", acts=False),
     },
@@ -138,6 +144,7 @@ def perdure(context: click.Context) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit code says how it ended."""
     open_streams()
+    awaiting.install()
     if COMPLETING in os.environ:
         return _complete(arguments)
     try:

@@ -9,24 +9,32 @@ import contextlib
 import difflib
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from perdure.engine.agent import spec_of
+from perdure.engine.agent import heard_declarations, spec_of
 from perdure.engine.session import refusing_runs
 from perdure.errors import PerdureError, UsageError
 from perdure.telemetry.text import legible
+from perdure.worker.reload import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import ModuleType
 
     from perdure.cli.target import AgentTarget
+    from perdure.engine.agent import AgentSpec
     from perdure.records import Run
 
     Agents = dict[str, Callable[..., Any]]
+
+_FRAMES: Final = 3
+"""So many of the user's own lines are named, the last ones."""
+
+_LINE_CHARACTERS: Final = 60
 
 
 def load_agent(apps: Sequence[str], run: Run) -> Callable[..., Any]:
@@ -42,12 +50,14 @@ def load_agent(apps: Sequence[str], run: Run) -> Callable[..., Any]:
     )
 
 
-def load_agents(apps: Sequence[str]) -> Agents:
-    """Every agent in these files or modules, by the name its runs carry."""
+def load_agents(apps: Sequence[str], *, option: str = "--app ") -> Agents:
+    """Every agent in these files or modules, by the name its runs carry; refused where two have one name."""
     found: Agents = {}
-    for app in apps:
-        for function in _agents_of(load(app, said=f"--app {app}")).values():
-            found[spec_of(function).name] = function
+    with heard_declarations() as declared:
+        for app in apps:
+            for function in _agents_of(load(app, said=f"{option}{app}")).values():
+                found.setdefault(spec_of(function).name, function)
+    _refuse_namesakes([spec_of(function) for function in found.values()], declared)
     return found
 
 
@@ -79,7 +89,7 @@ def load(app: str, *, said: str) -> ModuleType:
     except PerdureError:
         raise
     except (Exception, SystemExit) as error:
-        raise _unusable(said, f"cannot be loaded: {_located(error, path)}", hint="mend it, then try again") from error
+        raise _unusable(said, f"cannot be loaded: {_located(error)}", hint=_mend(error)) from error
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -135,12 +145,51 @@ def _guard_needed(app: str) -> UsageError:
     )
 
 
-def _located(error: BaseException, path: Path) -> str:
-    """The error, with the line of the named file where it came from."""
-    frames = traceback.extract_tb(error.__traceback__)
-    mine = [frame for frame in frames if Path(frame.filename).name == path.name]
-    place = f" ({path.name}, line {mine[-1].lineno})" if mine else ""
-    return f"{type(error).__name__}: {error}{place}"
+def _refuse_namesakes(found: list[AgentSpec], declared: list[AgentSpec]) -> None:
+    """Two agents with one name would take each other's runs; one that was loaded twice is still one."""
+    known: dict[str, str] = {}
+    for spec in (*declared, *found):
+        first, place = known.setdefault(spec.name, _declared_at(spec)), _declared_at(spec)
+        if first != place and any(other.name == spec.name for other in found):
+            raise UsageError(
+                f"Two agents are called {legible(spec.name)}: {first}, and {place}.",
+                safe="nothing was started.",
+                hint='give one of them a name of its own: @perdure.agent(name="…")',
+            )
+
+
+def _declared_at(spec: AgentSpec) -> str:
+    code = getattr(inspect.unwrap(spec.function), "__code__", None)
+    return (
+        f"{_shown(code.co_filename)}, line {code.co_firstlineno}" if code is not None else "a place that is not known"
+    )
+
+
+def _located(error: BaseException) -> str:
+    """The error, with the lines of the user's own through which it came, the last of them last."""
+    places = " → ".join(f"{_shown(frame.filename)}, line {frame.lineno}" for frame in _own_frames(error)[-_FRAMES:])
+    return f"{type(error).__name__}: {error}" + (f" ({places})" if places else "")
+
+
+def _mend(error: BaseException) -> str:
+    """Where to look first, with the line as it stands there."""
+    if isinstance(error, SyntaxError) and error.filename and is_own(error.filename):
+        place, line = f"{_shown(error.filename)}, line {error.lineno}", error.text or ""
+    elif frames := _own_frames(error):
+        place, line = f"{_shown(frames[-1].filename)}, line {frames[-1].lineno}", frames[-1].line or ""
+    else:
+        return "mend it, then try again"
+    return f"mend {place}, then try again: {legible(line.strip(), _LINE_CHARACTERS)}"
+
+
+def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
+
+
+def _shown(filename: str) -> str:
+    """A file as somebody who is here would call it."""
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _unusable(said: str, what: str, *, hint: str) -> UsageError:

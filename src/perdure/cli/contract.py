@@ -58,8 +58,13 @@ class RunObject(Struct, frozen=True):
     updated_at: Annotated[float, Meta(description="when its journal last grew")]
     tags: Annotated[dict[str, str], Meta(description="its tags")]
     progress: Annotated[Progress | None, Meta(description="the newest note of how far it is, or null")]
+    queue: Annotated[str, Meta(description="the queue in which it waits for a worker, or did")]
+    priority: Annotated[int, Meta(description="higher goes first")]
+    tenant: Annotated[str, Meta(description="for whom it is, where tenants take turns")]
+    wake_at: Annotated[float, Meta(description="when a delayed run may begin, or a waiting one looks again")]
     tokens: Annotated[int, Meta(description="tokens its steps say they took")]
     dollars: Annotated[float, Meta(description="dollars its steps say they took")]
+    version: Annotated[str, Meta(description="the version of the code whose workers alone may take it; empty for any")]
 
 
 def run_object(run: Run, status: Status) -> RunObject:
@@ -79,8 +84,13 @@ def run_object(run: Run, status: Status) -> RunObject:
         updated_at=run.updated_at,
         tags=tags_of(run),
         progress=None if note is None else Progress(note.done, note.total, note.text),
+        queue=run.queue,
+        priority=run.priority,
+        tenant=run.tenant,
+        wake_at=run.wake_at,
         tokens=run.tokens,
         dollars=run.dollars,
+        version=run.version,
     )
 
 

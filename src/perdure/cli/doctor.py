@@ -15,8 +15,8 @@ from perdure.cli.status import resume_command
 from perdure.errors import InvalidSettings, PerdureError, StoreError
 from perdure.records import RunState, WaitReason
 from perdure.settings import Settings, current_settings
-from perdure.store import file_of
-from perdure.store.health import Level, Sign
+from perdure.store import examined_server, file_of
+from perdure.store.health import Level, Sign, room_bytes
 from perdure.store.protocol import Which
 from perdure.telemetry.text import age, counted, legible, utc
 
@@ -89,7 +89,9 @@ def _examined() -> tuple[str, list[Sign]]:
         return location, [*signs, *more]
     from perdure.store.sqlite.health import Examined  # loads the engine only when it is used
 
-    examined = Examined(Path(file).expanduser().absolute(), busy_seconds=settings.open_seconds)
+    examined = Examined(
+        Path(file).expanduser().absolute(), busy_seconds=settings.open_seconds, room_bytes=room_bytes(settings.room_mb)
+    )
     signs += map(_pasteable, examined.signs)
     newest = _newest_at() if examined.is_readable else 0.0
     signs += _clock_signs(examined.workers, newest)
@@ -101,13 +103,29 @@ def _examined() -> tuple[str, list[Sign]]:
 def _server_signs(settings: Settings) -> tuple[str, list[Sign]]:
     """A store on a server, which answers for its own disk; its location is shown without a password."""
     try:
-        with looking() as store:
-            location, newest = store.location, _newest(store)
-            store.count_runs(Which())
+        examined = examined_server(settings)
     except PerdureError as error:
         return "", [Sign("store", "problem", error.message, error.hint)]
-    reached = Sign("store", "ok", f"{location} can be reached")
-    return location, [reached, *_clock_signs([], newest), *_run_signs(settings, [])]
+    signs = [_pasteable(sign) for sign in examined.signs]
+    newest = _newest_at() if examined.is_readable else 0.0
+    signs += _clock_signs([], newest)
+    if examined.is_readable:
+        signs += [*_worker_signs(settings), *_run_signs(settings, [])]
+    return examined.location, signs
+
+
+def _worker_signs(settings: Settings) -> Iterator[Sign]:
+    """How many processes are at work, by their own signs of life."""
+    try:
+        with looking() as store:
+            workers = store.list_workers()
+            alive = sum(store.is_alive(each.worker_id, stall_seconds=settings.stall_seconds) for each in workers)
+    except PerdureError as error:
+        yield Sign("workers", "problem", error.message, error.hint)
+        return
+    words = "1 live process" if alive == 1 else f"{alive} live processes"
+    silent = len(workers) - alive
+    yield Sign("workers", "ok", f"{words}{f', {silent} silent and not forgotten yet' if silent else ''}")
 
 
 def _pasteable(sign: Sign) -> Sign:
@@ -135,10 +153,15 @@ def _clock_signs(workers: list[Worker], newest_at: float) -> Iterator[Sign]:
     """Leases do not depend on the wall clock; sleeps, deadlines and what people read do."""
     now = clock.wall_seconds()
     mend = "set the clock: timedatectl set-ntp true"
-    shown = utc(now)
+    shown, skew = utc(now), clock.skew_seconds()
     here = [worker for worker in workers if worker.boot_id and worker.boot_id == clock.boot_id()]
     moved = max((abs(now - clock.boot_seconds() - (worker.beat_at - worker.beat_boot)) for worker in here), default=0.0)
-    if now < _PLAUSIBLE_SINCE:
+    if skew:
+        side = "ahead of" if skew > 0 else "behind"
+        yield Sign(
+            "clock", "warning", f"it is {age(abs(skew))} {side} the server's; for runs the server's time counts", mend
+        )
+    elif now < _PLAUSIBLE_SINCE:
         yield Sign("clock", "warning", f"it shows {shown}: it was never set", mend)
     elif newest_at > now + _DRIFT_SECONDS:
         what = f"it shows {shown}, and records of {age(newest_at - now)} later are kept: it was set back"

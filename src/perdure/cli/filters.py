@@ -29,6 +29,8 @@ class Filters(Struct, frozen=True):
     reason: tuple[str, ...] = ()
     agent: str = ""
     tag: tuple[str, ...] = ()
+    queue: str = ""
+    tenant: str = ""
     since: str = ""
     until: str = ""
 
@@ -42,6 +44,8 @@ class Filters(Struct, frozen=True):
             since_at=_instant(self.since, of="--since"),
             until_at=_instant(self.until, of="--until"),
             tags=tags_of(self.tag, safe="nothing was changed."),
+            queue=self.queue,
+            tenant=self.tenant,
         )
 
     @property
@@ -58,7 +62,7 @@ class Filters(Struct, frozen=True):
 
 
 def filter_options(command: F) -> F:
-    """`--state`, `--reason`, `--agent`, `--tag`, `--since`, `--until`."""
+    """`--state`, `--reason`, `--agent`, `--tag`, `--queue`, `--tenant`, `--since`, `--until`."""
     for option in (
         click.option(
             "--until", metavar="WHEN", default="", callback=_not_empty, help="Only runs that began before then."
@@ -70,6 +74,8 @@ def filter_options(command: F) -> F:
             callback=_not_empty,
             help="Only runs that began then or later: 2h, 3d, a date.",
         ),
+        click.option("--tenant", metavar="NAME", default="", callback=_not_empty, help="Only runs of this tenant."),
+        click.option("--queue", metavar="NAME", default="", callback=_not_empty, help="Only runs of this queue."),
         click.option("--tag", metavar="NAME=VALUE", multiple=True, help="Only runs with this tag."),
         click.option(
             "--agent",

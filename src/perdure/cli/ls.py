@@ -13,10 +13,20 @@ from perdure.cli.damage import Damage, damage_lines
 from perdure.cli.filters import Filters, filter_options
 from perdure.cli.options import command, json_option, looking, store_option
 from perdure.cli.paging import page_of, page_options, refuse_beyond
-from perdure.cli.rows import COLOURS, called, cost_words, first_cause, progress_words, short_age, short_agent
+from perdure.cli.rows import (
+    COLOURS,
+    called,
+    cost_words,
+    first_cause,
+    place_words,
+    progress_words,
+    short_age,
+    short_agent,
+)
 from perdure.cli.screen import bold, dim, print_json, room, say
 from perdure.cli.status import status_of
 from perdure.cli.table import Column, Row, command_lines, laid_out
+from perdure.records import FINISHED
 from perdure.status import tags_of
 from perdure.store.protocol import Which
 from perdure.telemetry.text import legible
@@ -126,7 +136,8 @@ def _below(run: Run, status: Status) -> Iterator[str]:
 
 
 def facts_words(run: Run, status: Status) -> str:
-    """How far the agent says it is, and the run's tags."""
+    """How far the agent says it is, where the run stands among others, and its tags."""
     progress = f"progress {progress_words(status.progress)}" if status.progress else ""
     tags = " ".join(f"{name}={value}" for name, value in tags_of(run).items())
-    return legible("   ".join(filter(None, (progress, tags))), _LINE_CHARACTERS)
+    pinned = f"pinned to version {run.version}" if run.version and run.state not in FINISHED else ""
+    return legible("   ".join(filter(None, (progress, *place_words(run), pinned, tags))), _LINE_CHARACTERS)

@@ -28,6 +28,8 @@ class Mode:
     as_json = False
     acts = False
     """Whether the command does something: then its exit code tells of that, also where its answer cannot be shown."""
+    logs_events = False
+    """Whether every event is written as a line for programs already."""
 
 
 mode: Final = Mode()

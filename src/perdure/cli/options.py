@@ -15,7 +15,7 @@ from perdure.cli.mode import may_ask, mode
 from perdure.errors import UsageError
 from perdure.settings import configure, current_settings
 from perdure.status import Commands
-from perdure.store import open_store
+from perdure.store import open_settings, shown
 from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def confirm(question: str, *, sure: bool, safe: str = "nothing was changed.") ->
     if sure:
         return
     if not may_ask():
-        words = [_named_by_now(word) for word in (*sys.argv[1:], "--yes")]
+        words = [shown(_named_by_now(word)) for word in (*sys.argv[1:], "--yes")]
         raise UsageError(
             f"{question.rstrip('?')} needs your word, and nobody can be asked here.",
             safe=safe,
@@ -135,7 +135,7 @@ def looking() -> Iterator[Store]:
     """The store, opened without changing anything."""
     settings = current_settings()
     refuse_memory(settings.store)
-    store = open_store(settings.store, create=False, seconds=settings.open_seconds)
+    store = open_settings(settings, create=False)
     with contextlib.closing(store):
         yield store
 
@@ -145,8 +145,7 @@ def writing() -> Iterator[Store]:
     """The store, opened to be changed; one that is not there is not made."""
     with looking():
         pass
-    settings = current_settings()
-    with contextlib.closing(open_store(settings.store, seconds=settings.open_seconds)) as store:
+    with contextlib.closing(open_settings(current_settings())) as store:
         yield store
 
 
@@ -155,7 +154,7 @@ def making() -> Iterator[Store]:
     """The store, opened to be changed, and made where there is none."""
     settings = current_settings()
     refuse_memory(settings.store)
-    with contextlib.closing(open_store(settings.store, seconds=settings.open_seconds)) as store:
+    with contextlib.closing(open_settings(settings)) as store:
         yield store
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from perdure import clock
 from perdure.cli.screen import bad, doubtful, good
-from perdure.records import FINISHED, RunState, is_own_id
+from perdure.records import DEFAULT_QUEUE, FINISHED, RunState, is_own_id
 from perdure.telemetry.saving import money
 from perdure.telemetry.text import age, legible
 
@@ -71,6 +71,15 @@ def cost_words(*, dollars: float, tokens: int) -> str:
     if dollars:
         return money(dollars)
     return f"{tokens:,}t" if tokens else ""
+
+
+def place_words(run: Run) -> tuple[str, ...]:
+    """Where a run stands among others, as far as that was said."""
+    return (
+        f"queue {run.queue}" if run.queue != DEFAULT_QUEUE else "",
+        f"priority {run.priority}" if run.priority else "",
+        f"tenant {run.tenant}" if run.tenant else "",
+    )
 
 
 def short_agent(agent: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from perdure.cli.app import targeted_agent
 from perdure.cli.arguments import bound_arguments
@@ -97,7 +98,7 @@ def request_of(run_id: str | None, tags: tuple[str, ...], deadline: str | None, 
 def with_arguments(request: Request, agent: Callable[..., Any], texts: tuple[str, ...]) -> Request:
     """The request with the arguments that were typed."""
     bound = bound_arguments(spec_of(agent), texts)
-    return Request(bound.args, bound.kwargs, request.run_id, request.fresh, request.tags, request.deadline_seconds)
+    return msgspec.structs.replace(request, args=bound.args, kwargs=bound.kwargs)
 
 
 def _run_agent(target: AgentTarget, arguments: tuple[str, ...], request: Request) -> None:

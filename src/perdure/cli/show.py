@@ -23,7 +23,7 @@ from perdure.cli.window import SHOWN, Window, newest_window, step_number, window
 from perdure.errors import UsageError
 from perdure.records import FINISHED, Kind
 from perdure.replay import Journal
-from perdure.status import open_effects, open_waits, parent_of
+from perdure.status import known_deaths, open_effects, open_waits, parent_of
 from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _read(store: Store, run: Run) -> Told:
     """The run and its journal as of one moment, the row never older than the records."""
     records = store.load_journal(run.run_id)
     row = store.read_run(run.run_id) or run
-    teller = Teller(records, Journal(records, suspects=row.suspects))
+    teller = Teller(records, Journal(records, suspects=row.suspects), deaths=known_deaths(store))
     status = status_of(store, row, records=records, journal=teller.journal)
     return Told(store, row, records, teller, status)
 

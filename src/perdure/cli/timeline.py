@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -11,6 +12,7 @@ from perdure.cli.wording import ending_words, run_words, step_words
 from perdure.records import COMPLETIONS, Cost, Delivery, Ended, Kind, RunState, read_body
 from perdure.replay import Journal
 from perdure.status import numbers_of
+from perdure.store.lease import with_death
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from perdure.records import Record
 
 NO_RUNS: Final[Mapping[str, str]] = MappingProxyType({})
+NO_DEATHS: Final = NO_RUNS
 _DELIVERY: Final = Kind.DELIVERY.value
 _ENDED: Final = Kind.ENDED.value
 
@@ -45,13 +48,20 @@ class Moment(Struct, frozen=True, omit_defaults=True):
     replayed: Annotated[int, Meta(description="of a delivery: how many completed steps were not repeated")] = 0
     pid: Annotated[int, Meta(description="of a delivery: the process that was given the run")] = 0
     host: Annotated[str, Meta(description="of a delivery: that process's host")] = ""
+    version: Annotated[str, Meta(description="of a delivery: the version of that process's code")] = ""
 
 
 class Teller:
-    """Tells records of one journal as moments; only those that are asked for are read."""
+    """Tells records of one journal as moments; only those that are asked for are read.
 
-    def __init__(self, records: Sequence[Record], journal: Journal | None = None) -> None:
+    `deaths` tells how workers died, by their ids: more may be known now than when the next one took the run.
+    """
+
+    def __init__(
+        self, records: Sequence[Record], journal: Journal | None = None, *, deaths: Mapping[str, str] = NO_DEATHS
+    ) -> None:
         self.journal = journal or Journal(records)
+        self._ends = _ends(records, deaths) if deaths else {}
         self.numbers = numbers_of(self.journal)
         self._deliveries = _deliveries(records)
 
@@ -73,15 +83,18 @@ class Teller:
         number, replayed = self._deliveries[record.seq]
         again = f"resumed, {replayed:,} step{'' if replayed == 1 else 's'} replayed"
         words = f"delivery {number}: {again if number > 1 else f'pid {body.pid} on {body.host}'}"
+        words += f", version {body.version}" if body.version else ""
+        before = with_death(body.before, self._ends.get(record.seq, ""))
         return Moment(
             record.seq,
             record.at,
             record.kind,
-            f"{body.before} · {words}" if body.before else words,
+            f"{before} · {words}" if body.before else words,
             delivery=number,
             replayed=replayed,
             pid=body.pid,
             host=body.host,
+            version=body.version,
         )
 
     def _of_step(self, record: Record, body: Any, runs: Mapping[str, str]) -> Moment:  # noqa: ANN401 - its body
@@ -125,6 +138,12 @@ def scope_of(key: str) -> list[str]:
     place, bracket, _ = key.partition("[")
     scopes = place.rpartition(".")[0].split("/")[1:]
     return [*scopes, place] if bracket else scopes
+
+
+def _ends(records: Sequence[Record], deaths: Mapping[str, str]) -> dict[int, str]:
+    """Of each delivery, by its place in the journal: how the worker before it died."""
+    delivered = [(record.seq, read_body(record).worker) for record in records if record.kind == _DELIVERY]
+    return {seq: deaths.get(worker, "") for (_, worker), (seq, _) in itertools.pairwise(delivered)}
 
 
 def _deliveries(records: Sequence[Record]) -> dict[int, tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import click
 from msgspec import Meta, Struct
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from perdure.store.protocol import Store
 
 
+_DEAD_SHOWN: Final = 10
+"""So many of the dead are listed, the newest."""
+
+
 class WorkerObject(Struct, frozen=True):
     """A process that may hold runs."""
 
@@ -31,13 +35,19 @@ class WorkerObject(Struct, frozen=True):
     alive: Annotated[bool, Meta(description="whether its process is there")]
     draining: Annotated[bool, Meta(description="whether it was asked to drain")]
     runs: Annotated[int, Meta(description="how many runs it holds")]
+    death: Annotated[str, Meta(description="how it died; empty where it lives, or nobody was told")]
+    died_at: Annotated[float, Meta(description="when that was noticed; 0 where it was not")]
+    version: Annotated[str, Meta(description="the version of its code; empty where it was given none")]
 
 
 class Workers(Struct, frozen=True):
     """The processes that are known to a store."""
 
     store: Annotated[str, Meta(description="where the runs are kept")]
-    workers: Annotated[tuple[WorkerObject, ...], Meta(description="the newest sign of life first")]
+    workers: Annotated[
+        tuple[WorkerObject, ...], Meta(description="the living, then some of the dead; the newest sign of life first")
+    ]
+    more: Annotated[int, Meta(description="how many of the dead are left out")]
 
 
 class Drained(Struct, frozen=True):
@@ -50,12 +60,12 @@ class Drained(Struct, frozen=True):
 @json_option(Workers)
 @store_option
 def workers(*, as_json: bool) -> None:
-    """List the processes that hold runs of this store, or could."""
+    """List the processes that hold runs of this store, or could; and those that died lately, and how."""
     with looking() as store:
-        objects = _objects(store)
+        objects, more = _objects(store)
         location = store.location
     if as_json:
-        print_json(Workers(location, objects))
+        print_json(Workers(location, objects, more))
         return
     if not objects:
         say(f"Nobody works on {location}. perdure worker FILE does.")
@@ -64,10 +74,13 @@ def workers(*, as_json: bool) -> None:
     for each in objects:
         where = legible(f"{each.pid} on {each.host}", 24)
         ago = f"{age(clock.wall_seconds() - each.beat_at)} ago"
-        state = "" if each.alive else bad("gone")
+        version = f"  version {legible(each.version)}" if each.version else ""
+        state = "" if each.alive else bad(f"died: {legible(each.death)}" if each.death else "gone")
         if each.alive and each.draining:
             state = doubtful("draining")
-        say(f"{bold(f'{each.worker_id:<14}')} {where:<24} {ago:>8} {each.runs:>5}  {state}".rstrip())
+        say(f"{bold(f'{each.worker_id:<14}')} {where:<24} {ago:>8} {each.runs:>5}{version}  {state}".rstrip())
+    if more:
+        say(dim(f"… and {counted(more, 'more')} that died before"))
 
 
 @click.command()
@@ -93,13 +106,14 @@ def drain(worker: str | None, *, everybody: bool, as_json: bool) -> None:
         say(f"{good('asked')} {counted(len(chosen), 'worker')} to drain; perdure workers tells when they are gone")
 
 
-def _objects(store: Store) -> tuple[WorkerObject, ...]:
+def _objects(store: Store) -> tuple[tuple[WorkerObject, ...], int]:
+    """The living and the newest of the dead, and how many more died."""
     held = store.find_runs(Which(states=(RunState.RUNNING,)), limit=EVERY)
     counts: dict[str, int] = {}
     for run in held:
         counts[run.holder] = counts.get(run.holder, 0) + 1
     known = sorted(store.list_workers(), key=lambda each: each.beat_at, reverse=True)
-    return tuple(
+    objects = [
         WorkerObject(
             each.worker_id,
             each.pid,
@@ -108,9 +122,14 @@ def _objects(store: Store) -> tuple[WorkerObject, ...]:
             alive=store.is_alive(each.worker_id, stall_seconds=current_settings().stall_seconds),
             draining=each.drain_at > 0,
             runs=counts.get(each.worker_id, 0),
+            death=each.death,
+            died_at=each.died_at,
+            version=each.version,
         )
         for each in known
-    )
+    ]
+    dead = [each for each in objects if not each.alive]
+    return (*(each for each in objects if each.alive), *dead[:_DEAD_SHOWN]), max(0, len(dead) - _DEAD_SHOWN)
 
 
 def _unclear(wanted: str, chosen: list[Worker], known: list[Worker]) -> UsageError:

@@ -95,6 +95,8 @@ class Waiting(Struct, frozen=True):
     heard: int = 0
     is_busy: bool = False
     """What is waited for moves on its own right now, so that the run stays where it is."""
+    is_elsewhere: bool = False
+    """What is waited for moves, or will, on some worker: the run makes room meanwhile."""
 
 
 class Doubtful(Struct, frozen=True):
@@ -124,7 +126,7 @@ class Active:
         self.row = row
         self.journal = journal
         self.pid = os.getpid()
-        self.held_since = clock.elapsed_seconds()
+        self.held_since = self.news_at = clock.boot_seconds()
         self.power = row.durability == "power"
         self.prefixes = codec.PrefixCache()
         self.state: dict[str, Any] = {}
@@ -164,6 +166,10 @@ class Active:
         self._before = before
         self._announced = False
         self._ended = False
+        self.has_ended = False
+        """Whether the store has acknowledged that this delivery is over."""
+        self.mind_lease: Callable[[], None] = _carefree
+        """Stops the run where its lease may be over for others."""
         self._lock = threading.Lock()
 
     def decide(self, call: Call) -> Decision:
@@ -304,8 +310,9 @@ class Active:
             self.halt(Stop(RunState.FAILED, None, late))
 
     def raise_if_stopped(self) -> None:
-        """No call is made any more once something stopped the run, or its deadline is over."""
+        """No call is made any more once something stopped the run, its deadline is over, or its lease in danger."""
         self.heed_deadline()
+        self.mind_lease()
         if self.signal is not None:
             raise self.signal
 
@@ -348,6 +355,7 @@ class Active:
             hint=first.hint,
         )
         error.reason = first.reason
+        error.moves = first.is_elsewhere
         error.wake_at = min((wait.due_at for wait in waits if wait.due_at), default=0.0)
         heard = min(wait.heard for wait in waits)
         return self.halt(Stop(RunState.WAITING, first.reason, error, self._wake_at(), heard))
@@ -497,6 +505,10 @@ class Active:
             self._stored_state.update({name: bytes(sealed) for name, sealed in done.state.items()})
         for name in done.dropped:
             self._stored_state.pop(name, None)
+
+
+def _carefree() -> None:
+    """Nobody judges this run by its lease."""
 
 
 def made_key(run_id: str, step_key: str) -> str:

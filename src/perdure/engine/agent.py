@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -15,11 +16,13 @@ from perdure.engine import lifecycle
 from perdure.engine.call import mark_coroutine_function
 from perdure.engine.child import start_child
 from perdure.engine.control import deadline_of, written_tags
+from perdure.engine.debounce import Debouncing, accept_debounced, debouncing, refuse_inside_run
 from perdure.engine.excepthook import install as install_excepthook
 from perdure.engine.execute import to_end, to_end_async, to_pause
-from perdure.engine.handle import Handle
+from perdure.engine.handle import Distant, Handle
 from perdure.engine.lifecycle import Request
 from perdure.engine.runner import Task, runner_of
+from perdure.engine.schedule import checked_schedules
 from perdure.engine.scope import (
     Frame,
     current_frame,
@@ -33,11 +36,13 @@ from perdure.engine.signature import Signature, checked_name
 from perdure.engine.wait import WaitSpec
 from perdure.errors import UsageError
 from perdure.policy import Duration
+from perdure.queues import Placement, Queue, checked_deliveries, placed, queue_name
 from perdure.records import Durability
+from perdure.schedules import Schedule
 from perdure.telemetry import terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
     from perdure.records import Run
 
@@ -45,6 +50,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 _ATTRIBUTE = "__perdure_agent__"
+_listeners: list[Callable[[AgentSpec], None]] = []
 
 
 class AgentSpec:
@@ -60,6 +66,9 @@ class AgentSpec:
         self.tags = written_tags(options["tags"])
         self.deadline_seconds = deadline_of(options["deadline"])
         self.signals: tuple[str, ...] | None = options["signals"]
+        self.queue: str = "" if options["queue"] is None else queue_name(options["queue"])
+        self.deliveries = checked_deliveries(options["deliveries"])
+        self.schedules = checked_schedules(self.name, self.signature, options["schedule"])
         if durability not in (None, "power", "process"):
             raise UsageError(
                 f"{self.name}: durability={durability!r}.", hint='durability="power" or durability="process"'
@@ -79,6 +88,17 @@ class AgentSpec:
             return ""
 
 
+@contextlib.contextmanager
+def heard_declarations() -> Iterator[list[AgentSpec]]:
+    """Every agent that is declared meanwhile, also one that another of its name replaces."""
+    heard: list[AgentSpec] = []
+    _listeners.append(heard.append)
+    try:
+        yield heard
+    finally:
+        _listeners.remove(heard.append)
+
+
 @overload
 def agent(function: Callable[P, R], /) -> Callable[P, R]: ...
 
@@ -92,6 +112,9 @@ def agent(
     tags: Mapping[str, str] | None = ...,
     deadline: Duration | None = ...,
     signals: Sequence[str] | None = ...,
+    queue: str | Queue | None = ...,
+    deliveries: int | None = ...,
+    schedule: Schedule | Sequence[Schedule] | None = ...,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -105,12 +128,18 @@ def agent(
     tags: Mapping[str, str] | None = None,
     deadline: Duration | None = None,
     signals: Sequence[str] | None = None,
+    queue: str | Queue | None = None,
+    deliveries: int | None = None,
+    schedule: Schedule | Sequence[Schedule] | None = None,
 ) -> Any:
     """Make a function an agent: called outside a run it is one, called inside one it is a scope of it.
 
     `durability="process"` survives kill -9, but power loss may cost the last moments (effects are always synced).
     `undo_on_failure` takes effects back, newest first, when the agent raises. `tags` are kept with every run of it.
     A run that is older than its `deadline` fails. `signals`: the names it waits for; others are refused.
+    `queue`: `perdure.start` leaves its runs there, to workers. A run that ends `deliveries` workers in a row without
+    completing a step is parked; the settings say after how many where this does not. `schedule`: workers start runs of
+    it by themselves, one for each tick.
     """
     options = {
         "name": name,
@@ -119,6 +148,9 @@ def agent(
         "tags": tags,
         "deadline": deadline,
         "signals": None if signals is None else checked_signals(signals),
+        "queue": queue,
+        "deliveries": deliveries,
+        "schedule": schedule,
     }
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,6 +158,8 @@ def agent(
         wrapper = _async_wrapper(spec) if spec.signature.is_async else _sync_wrapper(spec)
         functools.wraps(function)(wrapper)
         setattr(wrapper, _ATTRIBUTE, spec)
+        for hear in _listeners:
+            hear(spec)
         return wrapper
 
     return decorate if function is None else decorate(function)
@@ -185,9 +219,9 @@ def call(agent: Callable[..., Any], request: Request) -> Any:
     return _run(spec_of(agent), request, greets=False)
 
 
-def accept(agent: Callable[..., Any], request: Request) -> Run:
+def accept(agent: Callable[..., Any], request: Request, *, gathered: Debouncing | None = None) -> Run:
     """Accept a run and leave it to whoever resumes it; its first record is committed when this returns."""
-    return lifecycle.accept(session(), spec_of(agent), request)
+    return _accepted(spec_of(agent), request, gathered)
 
 
 def resume(agent: Callable[..., Any], run: Run, *, pardon: bool = True, waits: bool = True) -> Any:
@@ -212,6 +246,13 @@ def start(
     run_id: str | None = ...,
     tags: Mapping[str, str] | None = ...,
     deadline: Duration | None = ...,
+    queue: str | Queue | None = ...,
+    priority: int | None = ...,
+    tenant: str | None = ...,
+    delay: Duration | None = ...,
+    debounce: Duration | None = ...,
+    debounce_key: str | None = ...,
+    at_most: Duration | None = ...,
     **kwargs: Any,
 ) -> Handle[T]: ...
 
@@ -223,6 +264,13 @@ def start(
     run_id: str | None = ...,
     tags: Mapping[str, str] | None = ...,
     deadline: Duration | None = ...,
+    queue: str | Queue | None = ...,
+    priority: int | None = ...,
+    tenant: str | None = ...,
+    delay: Duration | None = ...,
+    debounce: Duration | None = ...,
+    debounce_key: str | None = ...,
+    at_most: Duration | None = ...,
     **kwargs: Any,
 ) -> Handle[T]: ...
 
@@ -233,21 +281,38 @@ def start(
     run_id: str | None = None,
     tags: Mapping[str, str] | None = None,
     deadline: Duration | None = None,
+    queue: str | Queue | None = None,
+    priority: int | None = None,
+    tenant: str | None = None,
+    delay: Duration | None = None,
+    debounce: Duration | None = None,
+    debounce_key: str | None = None,
+    at_most: Duration | None = None,
     **kwargs: Any,
 ) -> Any:
     """Accept a run and execute it in a thread of this process; its first record is committed when this returns.
 
     Inside an agent it starts a child: a run of its own, with an id that follows from its place. Await the handle, or
     ask it for the result. A run that waits has no thread and no memory; it goes on by itself when it can.
+
+    A `queue`, here or on the agent, leaves the run to workers, and so does any of these: a higher `priority` goes
+    first, tenants take turns, and nothing is begun before `delay` is over. The handle then waits for the worker.
+
+    With `debounce`, starts with one `debounce_key` become one run, with the newest arguments: it begins once none came
+    for so long, and no later than `at_most` after the first, ten times as long where nothing is said.
     """
     spec = spec_of(agent)
+    _refuse_ambiguous(spec, args, queue=queue, priority=priority, tenant=tenant, delay=delay, debounce=debounce)
+    placement = placed(queue, priority, tenant, delay) or (Placement() if spec.queue else None)
+    gathered = debouncing(debounce, debounce_key, at_most)
     frame = current_frame()
     if frame is not None and not frame.body:
+        refuse_inside_run(gathered)
         if run_id is not None:
             raise UsageError(
                 "A child run has the id that its place gives it.", safe="nothing was started.", hint="leave run_id out"
             )
-        given = Request(args, kwargs, tags=written_tags(tags), deadline_seconds=deadline_of(deadline))
+        given = Request(args, kwargs, None, False, written_tags(tags), deadline_of(deadline), placement)  # noqa: FBT003
         return start_child(session(), spec, given)
     if frame is not None:
         raise UsageError(
@@ -257,7 +322,10 @@ def start(
         )
     _greet()
     opened = session()
-    request = Request(args, kwargs, run_id, run_id is None, written_tags(tags), deadline_of(deadline))
+    is_new = run_id is None and placement is None
+    request = Request(args, kwargs, run_id, is_new, written_tags(tags), deadline_of(deadline), placement)
+    if placement is not None or gathered is not None:
+        return Distant(spec, _accepted(spec, request, gathered))
     active = lifecycle.enter(opened, spec, request)
     task = Task(spec, active.row.run_id)
     runner_of(opened).begin(task, active)
@@ -274,6 +342,23 @@ def spec_of(agent: Callable[..., Any]) -> AgentSpec:
             hint="put @perdure.agent above its def",
         )
     return spec
+
+
+def _refuse_ambiguous(spec: AgentSpec, args: tuple[Any, ...], **said: Any) -> None:
+    """A word that says where the run waits must not be taken from an agent that has a parameter of that name."""
+    left = spec.signature.left(args)
+    for name in [name for name, value in said.items() if value is not None and name in left]:
+        raise UsageError(
+            f"{name} is a parameter of {spec.name}, and says something of the run in perdure.start({name}=…).",
+            safe="nothing was started.",
+            hint=f"pass the agent's own {name} by position, or rename the parameter",
+        )
+
+
+def _accepted(spec: AgentSpec, request: Request, gathered: Debouncing | None) -> Run:
+    if gathered is not None:
+        return accept_debounced(session(), spec, request, gathered)
+    return lifecycle.accept(session(), spec, request)
 
 
 def _greet() -> None:

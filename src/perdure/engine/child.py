@@ -9,7 +9,11 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
+
+from perdure import clock
 from perdure.engine import ending, lifecycle, whereabouts
+from perdure.engine.active import STAY_SECONDS
 from perdure.engine.call import Prepared
 from perdure.engine.drive import QUIET_SECONDS, Pause, drive, drive_async
 from perdure.engine.execute import is_ready
@@ -29,11 +33,13 @@ if TYPE_CHECKING:
     from perdure.engine.drive import Operation
     from perdure.engine.lifecycle import Request
     from perdure.engine.session import Session
+    from perdure.queues import Placement
     from perdure.records import Done, Record, Run
 
 T = TypeVar("T")
 MAX_DEPTH: Final = 20
 _ID_CHARACTERS: Final = 16
+_ENDED: Final = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED})
 
 
 class Child(Handle[T]):
@@ -137,6 +143,8 @@ class ForChild:
             active.read(self.create)
             return None
         news = tuple(mail.mail_id for mail in place.mail if mail.kind == "child" and mail.key.startswith(self.run_id))
+        if run.state in _ENDED:
+            active.news_at = clock.boot_seconds()
         if run.state == RunState.COMPLETED:
             ended = _ending(active, run)
             return Resolution(sealed=active.load_value(ended.value, ended.blob), taken=news, by=run.name)
@@ -156,14 +164,26 @@ class ForChild:
         name = run.name if run is not None else self.run_id
         is_moving = run is not None and runner_of(self.session).is_moving(run.run_id)
         waits = run is not None and run.state == RunState.WAITING and not is_moving
+        is_elsewhere = self.is_queued and not waits
         why = f", which waits ({run.reason})" if waits and run is not None else ""
         sleeps = run is not None and run.reason in (WaitReason.TIME, WaitReason.CHILD)
         return place.waiting(
             f"waits for its child run {name} ({self.spec.name}){why}",
             f"perdure show {name}",
             due_at=run.wake_at if run is not None and sleeps else 0.0,
-            is_busy=not waits,
+            is_busy=self._is_worth_staying(place, run) if is_elsewhere else not waits,
+            is_elsewhere=is_elsewhere,
         )
+
+    def _is_worth_staying(self, place: Place, run: Run | None) -> bool:
+        """Whether a child that runs elsewhere said that it is about to end, so that nothing would wake its parent.
+
+        Or whether one was heard of only just: where many end one after the other, not each must wake it anew.
+        """
+        if run is None or not self.session.is_running(run):
+            return False
+        is_ending = any(mail.kind == "child" and mail.key.startswith(self.run_id) for mail in place.mail)
+        return is_ending or clock.boot_seconds() - place.active.news_at < STAY_SECONDS
 
     def create(self) -> Run:
         """Accept the child, unless that was done before."""
@@ -176,16 +196,39 @@ class ForChild:
             tags=self.request.tags or prepared.active.row.tags,
             deadline_seconds=self.request.deadline_seconds,
             lineage=self._lineage(),
+            placement=self._placement(),
+            version=prepared.active.row.version,
+            ready_at=lifecycle.ready_at(self.session.store, self.request.placement),
         )
         return self.session.store.create_run(run, first)
 
+    @property
+    def is_queued(self) -> bool:
+        """Whether the child is left to workers."""
+        return self.request.placement is not None
+
+    def _placement(self) -> Placement | None:
+        """Where the child waits for a worker; it comes in the turn of whoever its parent works for."""
+        given, row = self.request.placement, self.prepared.active.row
+        if given is None:
+            return None
+        priority = row.priority if given.priority is None else given.priority
+        return msgspec.structs.replace(given, priority=priority, tenant=given.tenant or row.tenant)
+
     def move(self, *, known: str = "") -> None:
-        """Let the child run here, unless it runs, or waits, already; anew after a failure that its parent knows."""
+        """Let the child run here, unless it runs, or waits, already; anew after a failure that its parent knows.
+
+        One that is left to workers is taken by whoever is free.
+        """
         run = self._newest(self.prepared.active)
         if run is None or run.state in FINISHED or self.session.is_running(run):
             return
         needs_person = run.reason in (WaitReason.PARKED, WaitReason.IN_DOUBT) and not is_ready(self.session, run.run_id)
         if needs_person or (run.state == RunState.FAILED and whereabouts.failure_of(run) != known):
+            return
+        if self.is_queued:
+            if run.state == RunState.FAILED:
+                ending.queue_anew(self.session, run)
             return
         parent = self.prepared.active.row.run_id
         task = Task(self.spec, run.run_id, depth=len(self._lineage()), parent=parent, known=known)

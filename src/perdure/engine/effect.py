@@ -372,8 +372,14 @@ def _intend(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Gene
         row = active.row
         place = (row.run_id, row.name, row.steps + 1, spec.name, attempt)
         events.publish(events.IntentRecorded(*place, prepared.call.key))
+    active.mind_lease()
     if not active.read(active.store.holds, active.row.run_id, active.row.epoch):
         raise active.fenced(LeaseLost(f"Run {active.row.name} was taken over before {spec.name} began."))
+    if active.signal is not None:  # the store was away while the intent was written, or somebody stopped the run
+        never = Settled(attempt=attempt, outcome="did_not_happen", by="stopped before it began")
+        ticket, _ = active.submit(Kind.VERDICT, prepared.call, never, power=True)
+        yield Commit(active, ticket)
+        raise active.signal
     return intent
 
 

@@ -26,6 +26,7 @@ from perdure.errors import (
     UnstorableValue,
     UsageError,
 )
+from perdure.queues import Placement
 from perdure.records import (
     FINISHED,
     Ended,
@@ -190,6 +191,20 @@ def end_if_free(session: Session, run: Run) -> None:
     end_free_children(session, active)
 
 
+def queue_anew(session: Session, run: Run) -> None:
+    """Leave a failed run to workers once more; one that somebody took meanwhile goes on there."""
+    try:
+        taken = session.claim(run.run_id, pardon=True)
+    except RunHeld:
+        return
+    try:
+        if taken.state not in FINISHED:
+            active = load(session, taken)
+            drive(_end(active, Ended(state=RunState.QUEUED, code="interrupted", message="it is attempted anew")))
+    finally:
+        session.release(run.run_id)
+
+
 def end_free_children(session: Session, active: Active) -> None:
     """End the children of a cancelled run that nobody holds, such as those that wait for a person."""
     for child in open_children(active):
@@ -225,6 +240,7 @@ def _restart(active: Active, spec: AgentSpec, signal: RunRestarted) -> Generator
         run, first = drafted(
             spec, arguments, durability=row.durability, run_id=next_id(row.run_id), tags=row.tags,
             deadline_seconds=started.deadline_at and started.deadline_at - row.created_at, lineage=started.lineage,
+            placement=Placement(row.queue, row.priority, row.tenant),
         )  # fmt: skip
     except (TypeError, UnstorableValue) as error:
         return (yield from fail(active, spec, error))
@@ -295,6 +311,6 @@ def _end(
         heard=heard,
     )
     yield Commit(active, ticket)
-    row = active.row
+    row, active.has_ended = active.row, True
     active.signal = active.signal or RunSuspended(f"Run {row.name} has ended here.")
     events.publish(events.RunEnded(row.run_id, row.name, ended.state, ended.reason, row.steps))

@@ -13,7 +13,7 @@ from perdure.engine import ending, lifecycle, whereabouts
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.lifecycle import Finished
 from perdure.engine.scope import Frame, adopt_loop, enter_frame, leave_frame
-from perdure.errors import PerdureError, RunCancelled, RunHeld, RunRestarted, RunWaits, Signal
+from perdure.errors import LeaseLapsed, PerdureError, RunCancelled, RunHeld, RunRestarted, RunWaits, Signal
 from perdure.records import FINISHED, RunState, WaitReason
 
 if TYPE_CHECKING:
@@ -27,8 +27,10 @@ LOOK_SECONDS: Final = 0.2
 
 
 def goes_on_by_itself(waits: RunWaits) -> bool:
-    """Whether a caller should wait: for a time, or a child that sleeps; a person or a signal may take days."""
-    return waits.reason == WaitReason.TIME or (waits.reason == WaitReason.CHILD and waits.wake_at > 0)
+    """Whether a caller should wait: for a time, or a child that sleeps or moves; a person or a signal may take days."""
+    if isinstance(waits, LeaseLapsed):
+        return True  # the store is away, and this process is as likely as any other to see it come back
+    return waits.reason == WaitReason.TIME or (waits.reason == WaitReason.CHILD and (waits.moves or waits.wake_at > 0))
 
 
 def to_end(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
@@ -67,8 +69,11 @@ async def to_end_async(opened: Session, spec: AgentSpec, active: Active | Finish
         active = found
 
 
-def to_pause(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
-    """Execute a run until it has an outcome or waits for anything; one that goes on as another is followed."""
+def to_pause(opened: Session, spec: AgentSpec, active: Active | Finished, *, gated: bool = False) -> Any:
+    """Execute a run until it has an outcome or waits for anything; one that goes on as another is followed.
+
+    `gated` where a worker took it for its queue: one that goes on as another needs a place there as well.
+    """
     while True:
         try:
             if spec.signature.is_async:
@@ -76,7 +81,7 @@ def to_pause(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any
             return execute(opened, spec, active)
         except RunRestarted as restarted:
             following = whereabouts.known_run(opened.store, restarted.next_id)
-            active = lifecycle.open_run(opened, spec, following, quietly=True)
+            active = lifecycle.open_run(opened, spec, following, quietly=True, gated=gated)
 
 
 def is_ready(opened: Session, run_id: str) -> bool:
@@ -86,10 +91,11 @@ def is_ready(opened: Session, run_id: str) -> bool:
         return True
     if run.state != RunState.WAITING:
         return not opened.is_running(run)
-    return 0 < run.wake_at <= clock.wall_seconds() or _has_unheard(opened, run)
+    return 0 < run.wake_at <= clock.wall_seconds() or has_unheard(opened, run)
 
 
-def _has_unheard(opened: Session, run: Run) -> bool:
+def has_unheard(opened: Session, run: Run) -> bool:
+    """Whether somebody wrote to a waiting run since it last looked."""
     mails = opened.store.read_mail(run.run_id)
     return any(mail.mail_id > run.heard and not mail.taken and mail.kind != "refused" for mail in mails)
 

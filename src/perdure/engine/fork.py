@@ -267,7 +267,19 @@ def _first(
         deadline_at=now + limit if limit else 0.0,
         forked_from=origin,
     )
-    row = Run(run_id, name, original.agent, digest, original.durability, now, now, tags=original.tags)
+    row = Run(
+        run_id,
+        name,
+        original.agent,
+        digest,
+        original.durability,
+        now,
+        now,
+        tags=original.tags,
+        queue=original.queue,
+        priority=original.priority,
+        tenant=original.tenant,
+    )
     return row, Record(0, Kind.STARTED, "", original.agent, digest, now, 0, write_body(body))
 
 

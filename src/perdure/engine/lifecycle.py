@@ -41,7 +41,9 @@ from perdure.errors import (
     UsageError,
 )
 from perdure.policy import is_recent
+from perdure.queues import Placement
 from perdure.records import (
+    DEFAULT_QUEUE,
     FINISHED,
     Ancestor,
     Delivery,
@@ -54,15 +56,18 @@ from perdure.records import (
     Started,
     WaitReason,
     extended,
+    is_tick_id,
     read_body,
     write_body,
 )
 from perdure.replay import Journal
+from perdure.settings import version_to_pin
 from perdure.store.lease import read_park
+from perdure.store.moving import has_left
 from perdure.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from perdure.engine.agent import AgentSpec
     from perdure.store.protocol import Store
@@ -97,6 +102,8 @@ class Request(Struct, frozen=True):
     fresh: bool = False
     tags: str = ""
     deadline_seconds: float = 0.0
+    placement: Placement | None = None
+    """Where it waits for a worker; None where it is not left to one."""
 
 
 def enter(session: Session, spec: AgentSpec, request: Request) -> Active | Finished:
@@ -126,9 +133,9 @@ def _entered(session: Session, spec: AgentSpec, request: Request) -> Active | Fi
         known = _resumable(session, spec, digest)
     if known is None:
         _refuse_reserved(request.run_id)
-        known, is_new = _create(session, spec, arguments, request)
-        if is_new:
-            return load(session, known)
+        known, records = _create(session, spec, arguments, request)
+        if records:
+            return load(session, known, new=records)
     if request.run_id is not None:
         _refuse_other_request(known, spec, digest, arguments, fresh=request.fresh)
     return open_run(session, spec, known)
@@ -144,7 +151,7 @@ def accept(session: Session, spec: AgentSpec, request: Request) -> Run:
         _refuse_reserved(request.run_id)
         run, first = _drafted(session, spec, arguments, request)
         known = session.store.create_run(run, first)
-        if known.digest == run.digest:
+        if (known.name, known.head) == (run.name, run.head):  # the store may have given it its turn
             events.publish(events.RunStarted(run.run_id, run.name, run.agent, session.store.location))
             return known
     _refuse_other_request(known, spec, digest, arguments, fresh=request.fresh)
@@ -152,18 +159,19 @@ def accept(session: Session, spec: AgentSpec, request: Request) -> Run:
 
 
 def open_run(
-    session: Session, spec: AgentSpec, run: Run, *, pardon: bool = False, quietly: bool = False
+    session: Session, spec: AgentSpec, run: Run, *, pardon: bool = False, quietly: bool = False, gated: bool = False
 ) -> Active | Finished:
     """Claim a run and load its journal; a completed one is answered from its record.
 
-    `quietly` where this process waited for the run itself: nobody needs to be told that it goes on.
+    `quietly` where this process waited for the run itself: nobody needs to be told that it goes on. `gated` where a
+    worker takes it for its queue, whose limits then hold.
     """
     if not pardon:
         _refuse_paused(session, run)
     if run.state == RunState.FAILED and (undoing := undoing_of(session.store, run.run_id)) is not None:
         raise _taken_back(run, undoing)
     if run.state not in FINISHED:
-        run = session.claim(run.run_id, pardon=pardon)
+        run = session.claim(run.run_id, pardon=pardon, deliveries=spec.deliveries, gated=gated)
         if run.state in FINISHED:
             session.release(run.run_id)
     if run.state == RunState.COMPLETED:
@@ -171,7 +179,7 @@ def open_run(
             last = newest(session.store, run.run_id)
             if last is None:
                 raise vanished(continuation(run))
-            return open_run(session, spec, last, pardon=pardon, quietly=quietly)
+            return open_run(session, spec, last, pardon=pardon, quietly=quietly, gated=gated)
         return Finished(run, recorded_result(session, spec, run))
     if run.state == RunState.CANCELLED and quietly:
         raise RunCancelled(f"Run {run.name} was cancelled.")
@@ -205,12 +213,15 @@ def _taken_back(run: Run, undoing: Run) -> UsageError:
     )
 
 
-def load(session: Session, run: Run, *, quietly: bool = False) -> Active:
-    """The held run with its journal, verified; from here on its lease is kept alive."""
+def load(session: Session, run: Run, *, new: Sequence[Record] = (), quietly: bool = False) -> Active:
+    """The held run with its journal, verified; from here on its lease is kept alive.
+
+    The journal of a `new` run was made here and committed just now: it is not read again, and nobody wrote to it yet.
+    """
     try:
         if earlier := previous_id(run.run_id):
             hand_on(session.store, earlier, run.run_id)
-        records = session.store.load_journal(run.run_id)
+        records = list(new) or session.store.load_journal(run.run_id)
         journal = Journal(records, suspects=run.suspects)
         active = Active(session.store, session.writer, run, journal, before="" if quietly else _before(records))
         started = journal.started()
@@ -219,7 +230,8 @@ def load(session: Session, run: Run, *, quietly: bool = False) -> Active:
             active.descend(started.forked_from, records)
         active.resources = Ledger(records)
         session.hold(active)
-        heed(active)
+        if not new:
+            heed(active)
         if journal.ended is not None and journal.ended.state == RunState.FAILED:
             _heed_undoing(active)
     except BaseException:
@@ -288,12 +300,18 @@ def _checked_id(run_id: str) -> str:
 
 
 def _refuse_reserved(run_id: str | None) -> None:
-    """An id that ends like those of runs that go on in place of others is not given to a new one."""
+    """An id that looks like those that perdure makes, of what goes on for another or of a tick, is nobody's choice."""
     if run_id is not None and previous_id(run_id):
         raise UsageError(
             f"run_id {run_id!r} ends like the id of a run that goes on for another.",
             safe="nothing was started.",
             hint="choose an id that does not end in ~ and a number",
+        )
+    if run_id is not None and is_tick_id(run_id):
+        raise UsageError(
+            f"run_id {run_id!r} looks like the id of the run of a tick.",
+            safe="nothing was started.",
+            hint="choose an id that does not end in @ and an instant",
         )
 
 
@@ -333,7 +351,7 @@ def _resumable(session: Session, spec: AgentSpec, digest: bytes) -> Run | None:
             continue
         if run.state == RunState.FAILED and (number > 0 or is_undone(session.store, run)):
             continue
-        if is_recent(run, now=now) or run.reason in _LONG_WAITS:
+        if is_recent(run, now=now) or run.reason in _LONG_WAITS or has_left(run):
             return run
         events.publish(events.RunPassedOver(run.run_id, run.name, now - run.updated_at))
     return None
@@ -372,10 +390,14 @@ def drafted(
     tags: str = "",
     deadline_seconds: float = 0.0,
     lineage: tuple[Ancestor, ...] = (),
+    placement: Placement | None = None,
+    ready_at: float = 0.0,
+    version: str = "",
 ) -> tuple[Run, Record]:
-    """A run and its first record, not accepted by any store yet."""
+    """A run and its first record, not accepted by any store yet; pinned to `version`, or as the settings say."""
     now = clock.wall_seconds()
     digest = codec.digest_arguments(arguments, of=spec.name)
+    where = placement or Placement()
     bare = Run(
         run_id or new_run_id(),
         new_name(),
@@ -384,7 +406,12 @@ def drafted(
         spec.durability or durability,
         now,
         now,
+        wake_at=ready_at,
         tags=tags or spec.tags,
+        queue=where.queue or spec.queue or DEFAULT_QUEUE,
+        priority=where.priority or 0,
+        tenant=where.tenant,
+        version=version or version_to_pin(),
     )
     limit = deadline_seconds or spec.deadline_seconds
     body = Started(
@@ -402,12 +429,14 @@ def drafted(
     return run, records[0]
 
 
-def _create(session: Session, spec: AgentSpec, arguments: dict[str, Any], request: Request) -> tuple[Run, bool]:
+def _create(
+    session: Session, spec: AgentSpec, arguments: dict[str, Any], request: Request
+) -> tuple[Run, tuple[Record, ...]]:
     run, first = _drafted(session, spec, arguments, request)
-    created, is_new = session.create(run, first)
-    if is_new:
+    created, records = session.create(run, first)
+    if records:
         events.publish(events.RunStarted(run.run_id, run.name, run.agent, session.store.location))
-    return created, is_new
+    return created, records
 
 
 def _drafted(session: Session, spec: AgentSpec, arguments: dict[str, Any], request: Request) -> tuple[Run, Record]:
@@ -418,4 +447,11 @@ def _drafted(session: Session, spec: AgentSpec, arguments: dict[str, Any], reque
         run_id=request.run_id,
         tags=request.tags,
         deadline_seconds=request.deadline_seconds,
+        placement=request.placement,
+        ready_at=ready_at(session.store, request.placement),
     )
+
+
+def ready_at(store: Store, placement: Placement | None) -> float:
+    """When a delayed run may begin, by the clock that all workers of the store go by; 0 where it may at once."""
+    return store.now() + placement.delay_seconds if placement is not None and placement.delay_seconds else 0.0

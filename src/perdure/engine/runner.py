@@ -207,9 +207,15 @@ class Runner:
                 )
                 contextvars.Context().run(self._waiter.start)
 
+    def _waits_for(self, runs: frozenset[str]) -> bool:
+        return "" in runs or not runs.isdisjoint(self._tasks)
+
     def _look_until_closed(self) -> None:
-        looks = 0
-        while not self._session.has_ended(LOOK_SECONDS):
+        looks, woken = 0, threading.Event()
+        self._session.news.hear(woken.set, of=self._waits_for)
+        while not self._session.has_ended(0.0):
+            woken.wait(LOOK_SECONDS)
+            woken.clear()
             looks += 1
             waiting = [task for task in list(self._tasks.values()) if not task.is_moving]
             if not waiting:

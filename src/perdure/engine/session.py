@@ -1,20 +1,24 @@
-"""One process and one store: the open store, its writer, the runs held here, and the thread that keeps their leases."""
+"""One process and one store: the open store, its writer, the runs held here, and how they are told to stop."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import contextvars
+import functools
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from perdure import clock, events
 from perdure.engine.active import Stop
+from perdure.engine.news import News
 from perdure.engine.scope import carriers
+from perdure.engine.upkeep import Upkeep
 from perdure.errors import (
     CommitsLost,
+    LeaseLapsed,
+    LeaseLost,
     PerdureError,
     RunCancelled,
     RunHeld,
@@ -22,9 +26,9 @@ from perdure.errors import (
     RunWaits,
     saved_steps,
 )
-from perdure.records import RunState, WaitReason
+from perdure.records import Append, Ended, Kind, Record, RunState, WaitReason, extended, write_body
 from perdure.settings import Settings, current_settings
-from perdure.store import open_store
+from perdure.store import open_settings
 from perdure.store.lease import Presence, claim, held
 from perdure.store.protocol import Terms
 from perdure.store.writer import Writer
@@ -33,10 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from perdure.engine.active import Active
-    from perdure.records import Record, Run
-
-TICK_SECONDS: Final = 1.0
-"""How often the upkeep thread looks for mail to the runs held here."""
+    from perdure.records import Run
 
 
 class Session:
@@ -44,13 +45,15 @@ class Session:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.store = open_store(settings.store, seconds=settings.open_seconds, lease_seconds=settings.lease_seconds)
+        self.store = open_settings(settings)
         self.writer = Writer(self.store)
         self._held: dict[str, Active | None] = {}
         self._stopped: set[str] = set()
+        self._left: dict[str, int] = {}
         self._lock = threading.Lock()
-        self._upkeep: threading.Thread | None = None
         self._ended = threading.Event()
+        self.upkeep = Upkeep(self)
+        self.news = News(self)
         lost = self.store.noticed
         if lost:
             self.store.close()
@@ -62,22 +65,26 @@ class Session:
         if self.store.created:
             events.publish(events.StoreOpened(self.store.location, created=True))
 
-    def claim(self, run_id: str, *, pardon: bool = False) -> Run:
+    def claim(self, run_id: str, *, pardon: bool = False, deliveries: int | None = None, gated: bool = False) -> Run:
         """Take a run for this process; one that another strand of this process holds is refused like anybody else's."""
         worker = self.store.join()
         self._reserve(run_id)
+        since = clock.boot_seconds()
         try:
-            run = self.store.claim_run(run_id, worker.worker_id, self._terms(pardon=pardon))
+            run = self.store.claim_run(
+                run_id, worker.worker_id, self._terms(pardon=pardon, deliveries=deliveries, gated=gated)
+            )
         except BaseException:
             self._forget(run_id)
             raise
-        carriers.acquire()
+        self._begin_upkeep(since)
         return run
 
-    def create(self, run: Run, first: Record) -> tuple[Run, bool]:
-        """Accept a run that this process holds from its first record on; else the row its id has, and False."""
+    def create(self, run: Run, first: Record) -> tuple[Run, tuple[Record, ...]]:
+        """Accept a run that this process holds from its first record on, and its journal; else the row its id has."""
         worker = self.store.join()
         self._reserve(run.run_id)
+        since = clock.boot_seconds()
         try:
             claimed = claim(run, worker, None, Presence.NONE, self._terms())
             created = self.store.create_run(claimed.run, first, claimed=claimed.records)
@@ -86,9 +93,9 @@ class Session:
             raise
         if created.digest != claimed.run.digest:
             self._forget(run.run_id)
-            return created, False
-        carriers.acquire()
-        return created, True
+            return created, ()
+        self._begin_upkeep(since)
+        return created, (first, *claimed.records)
 
     def is_running(self, run: Run) -> bool:
         """Whether somebody executes this run now; one this process failed to give back is not executed by anybody."""
@@ -101,14 +108,47 @@ class Session:
         with self._lock:
             self._stopped.discard(active.row.run_id)
             self._held[active.row.run_id] = active
-            if self._upkeep is None:
-                self._upkeep = threading.Thread(target=self._keep_up, name="perdure-upkeep", daemon=True)
-                contextvars.Context().run(self._upkeep.start)
+            active.mind_lease = functools.partial(self._mind_lease, active)
 
     def release(self, run_id: str) -> None:
-        """Be done with the run in this process."""
-        self._forget(run_id)
+        """Be done with the run in this process; one whose end the store was not told of is given back later."""
+        active = self._held.get(run_id)
+        is_over = active is not None and (active.has_ended or isinstance(active.signal, LeaseLost))
+        with self._lock:
+            self._held.pop(run_id, None)
+            if not is_over and not self._ended.is_set():
+                self._left[run_id] = int(active is not None)  # one that could not even be loaded counts as delivered
         carriers.release()
+
+    @property
+    def needs_upkeep(self) -> bool:
+        """Whether this process holds anything, by its own knowledge or by the store's."""
+        return bool(self._held or self._left)
+
+    def lapse(self) -> None:
+        """The store cannot be reached to renew: every run stops, before others may take it, to go on once it can."""
+        for active in self._held_runs():
+            self._lapse(active)
+            if active.interrupt is not None and active.stop is not None and isinstance(active.stop.error, LeaseLapsed):
+                active.interrupt()
+
+    def _mind_lease(self, active: Active) -> None:
+        if not self.upkeep.holds():
+            self._lapse(active)
+
+    def _lapse(self, active: Active) -> None:
+        why = f"Run {active.row.name} stopped, because {self.store.location} could not be reached to renew its lease."
+        lapsed = LeaseLapsed(why, safe=f"{saved_steps(active.row.steps)}.", hint="it goes on once the store is back")
+        active.halt(Stop(RunState.QUEUED, None, lapsed))
+
+    def give_back(self) -> None:
+        """Free the runs that are not executed here any more and still have this process for their holder."""
+        for run_id, forgiven in list(self._left.items()):
+            run = self.store.read_run(run_id)
+            is_left = run is not None and run.state == RunState.RUNNING and run_id not in self._held
+            if run is not None and is_left and run.holder == self.store.join().worker_id:
+                self._free(run, deliveries=max(0, run.deliveries - forgiven))
+            self._left.pop(run_id, None)
 
     def deliver_mail(self) -> None:
         """Tell held runs what others wrote to them, and that their time is over."""
@@ -135,6 +175,10 @@ class Session:
         """The process was asked to stop: every run here stops at its next call, to be resumed by another."""
         for active in self._held_runs():
             self._stop(active, "its process was asked to stop")
+
+    def holds_any(self, runs: frozenset[str]) -> bool:
+        """Whether any of these runs is held here; one without a name may be any."""
+        return bool(self._held) and ("" in runs or not runs.isdisjoint(self._held))
 
     def _stop(self, active: Active, why: str) -> None:
         self._stopped.add(active.row.run_id)
@@ -165,8 +209,31 @@ class Session:
         self._ended.set()
         self.store.close()
 
-    def _terms(self, *, pardon: bool = False) -> Terms:
-        return Terms(self.settings.deliveries, self.settings.stall_seconds, pardon)
+    def _begin_upkeep(self, since: float) -> None:
+        """A claim is a sign of life; from here on more are needed."""
+        carriers.acquire()
+        self.upkeep.acknowledge(since)
+        self.upkeep.begin()
+
+    def _free(self, run: Run, *, deliveries: int) -> None:
+        """End a delivery that nobody executes: the claim fences whatever of it may still be on its way."""
+        run = self.claim(run.run_id, pardon=True)
+        try:
+            body = Ended(state=RunState.QUEUED, code=LeaseLapsed.code, message="its process had to let go of it")
+            now = clock.wall_seconds()
+            record = Record(run.length, Kind.ENDED, "", run.agent, b"", now, run.epoch, write_body(body))
+            after, records = extended(
+                run, at=now, records=(record,), state=RunState.QUEUED, holder="", deliveries=deliveries
+            )
+            self.writer.wait(self.writer.submit(Append(after, records)))
+        except LeaseLost:
+            pass  # somebody has it
+        finally:
+            self._forget(run.run_id)
+            carriers.release()
+
+    def _terms(self, *, pardon: bool = False, deliveries: int | None = None, gated: bool = False) -> Terms:
+        return Terms(deliveries or self.settings.deliveries, self.settings.stall_seconds, pardon, gated)
 
     def _reserve(self, run_id: str) -> None:
         with self._lock:
@@ -183,20 +250,6 @@ class Session:
         if run is None:
             return RunHeld(f"Run {run_id} is being started by another thread of this process.", hint="wait for it")
         return held(run, self.store.read_worker(run.holder))
-
-    def _keep_up(self) -> None:
-        """Beat, and look for mail, without ever touching the event loop or the runs' own connection order."""
-        worker_id = self.store.join().worker_id
-        beaten = clock.boot_seconds()
-        tick = min(TICK_SECONDS, self.settings.renew_seconds)
-        while not self._ended.wait(tick):
-            if not self._held:
-                continue
-            with contextlib.suppress(PerdureError):  # a store that fails here fails the runs at their own next write
-                if clock.boot_seconds() - beaten >= self.settings.renew_seconds:
-                    self.store.beat(worker_id)
-                    beaten = clock.boot_seconds()
-                self.deliver_mail()
 
 
 def heed(active: Active) -> None:

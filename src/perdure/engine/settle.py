@@ -114,7 +114,11 @@ def settle(
             why = f"{why}; sent {attempt} times under the same key"
     if spec.check is not None:
         obstacle = functools.partial(_obstacle, why, performance)
-        checked = yield from _check(prepared, spec.check, intent, attempt=attempt, obstacle=obstacle)
+        # Of an attempt that ended here, this is the end. Of any other, only that it has ended since the run is ours.
+        over_since = clock.boot_seconds() if performance is not None else prepared.active.held_since
+        checked = yield from _check(
+            prepared, spec.check, intent, attempt=attempt, obstacle=obstacle, over_since=over_since
+        )
         if isinstance(checked, (Happened, Again)):
             return checked
         why = checked
@@ -178,6 +182,7 @@ def _check(
     *,
     attempt: int,
     obstacle: Callable[[], str],
+    over_since: float,
 ) -> Generator[Operation, Any, Happened | Again | str]:
     """Ask the effect's check until its answer counts; a text says why a person must decide."""
     spec = prepared.spec
@@ -211,7 +216,11 @@ def _check(
             return (yield from _record(prepared, attempt=attempt, outcome="happened", by="check", sealed=sealed))
         if verdict.outcome == "cannot_tell":
             return f"its check cannot tell{': ' + verdict.note if verdict.note else ''}"
-        seconds = _in_flight_seconds(prepared.active, intent, spec.in_flight_seconds)
+        seconds = seconds_in_flight(
+            over_seconds=clock.boot_seconds() - over_since,
+            in_flight_seconds=spec.in_flight_seconds,
+            unproven_seconds=_unproven_seconds(prepared.active, intent),
+        )
         if not seconds:
             if why := obstacle():
                 return why
@@ -294,18 +303,10 @@ def _record(
     return Again(attempt + 1) if outcome == "did_not_happen" else Happened(verdict_value(prepared, verdict))
 
 
-def _in_flight_seconds(active: Active, intent: Record, limit_seconds: float) -> float:
-    """For how long what an attempt sent may still land, or its sender may still be alive to send it."""
-    held_seconds = clock.elapsed_seconds() - active.held_since
-    body = read_body(intent)
-    age = held_seconds  # of another machine, or before it was last started, no clock can be compared with ours
-    if isinstance(body, Intended) and body.boot_id and body.boot_id == clock.boot_id():
-        age = clock.boot_seconds() - body.boot_at
+def _unproven_seconds(active: Active, intent: Record) -> float:
+    """For how long after this run was taken over the sender of an attempt may have lived, and have sent it."""
     later = [read_body(record) for record in active.journal.deliveries if record.epoch > intent.epoch]
-    unproven = max((delivery.unproven_seconds for delivery in later), default=0.0)
-    return seconds_in_flight(
-        age_seconds=age, in_flight_seconds=limit_seconds, held_seconds=held_seconds, unproven_seconds=unproven
-    )
+    return max((delivery.unproven_seconds for delivery in later), default=0.0)
 
 
 def _key_at(intent: Record) -> float:

@@ -52,6 +52,14 @@ class Signature:
         bound.apply_defaults()
         return bound.arguments
 
+    def takes(self, name: str) -> bool:
+        """Whether there is a parameter of this name."""
+        return name in self._names
+
+    def left(self, args: tuple[Any, ...]) -> tuple[str, ...]:
+        """The parameters that these positions do not fill."""
+        return self._names[len(args) :]
+
     def call(self, arguments: dict[str, Any]) -> inspect.BoundArguments:
         """Arguments by parameter name, ready to be passed."""
         bound = inspect.BoundArguments(self._signature, arguments)

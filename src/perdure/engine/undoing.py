@@ -19,6 +19,7 @@ from perdure.engine.whereabouts import UNDO_AGENT, undoings_of, undone_by
 from perdure.errors import RunCancelled, UsageError
 from perdure.records import RunState, undo_id
 from perdure.replay import Journal
+from perdure.store.moving import refuse_moving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,8 @@ def undone_run(store: Store, run: Run) -> Run:
 
 
 def refuse_unended(store: Store, run: Run, *, stall_seconds: float) -> None:
-    """Only what has ended can be taken back: a run that may go on relies on what it did."""
+    """Only what has ended can be taken back, where it is now: a run that may go on relies on what it did."""
+    refuse_moving(run)
     if store.is_running(run, stall_seconds=stall_seconds):
         raise UsageError(
             f"Run {run.name} is running.",
@@ -121,7 +123,7 @@ def _agent(opened: Session, plan: Plan) -> AgentSpec:
 
     is_async = any(undoing.spec.inverse(undoing.key).signature.is_async for undoing in plan.undoings)
     function: Callable[..., Any] = undo_async if is_async else undo
-    plain = dict.fromkeys(("durability", "tags", "deadline", "signals"))
+    plain = dict.fromkeys(("durability", "tags", "deadline", "signals", "queue", "deliveries", "schedule"))
     return AgentSpec(function, plain | {"name": UNDO_AGENT, "undo_on_failure": False})
 
 

@@ -91,11 +91,13 @@ class Place(Struct, frozen=True):
         """How long the wait was given: as the code says, or, where it no longer says so, as was recorded."""
         return round(self.opened.due_at - self.record.at, 1) if seconds is None else seconds
 
-    def waiting(self, shown: str, hint: str, *, due_at: float = 0.0, is_busy: bool = False) -> Waiting:
+    def waiting(
+        self, shown: str, hint: str, *, due_at: float = 0.0, is_busy: bool = False, is_elsewhere: bool = False
+    ) -> Waiting:
         """The wait as it stands."""
         heard = max((mail.mail_id for mail in self.mail), default=0)
-        reason = WaitReason(self.opened.reason)
-        return Waiting(self.prepared.call.key, reason, shown, hint, due_at or self.opened.due_at, heard, is_busy)
+        reason, key = WaitReason(self.opened.reason), self.prepared.call.key
+        return Waiting(key, reason, shown, hint, due_at or self.opened.due_at, heard, is_busy, is_elsewhere)
 
 
 def waited(spec: WaitSpec, wait: Wait, *args: Any, finish: Callable[[Prepared[WaitSpec], Any], Any]) -> Any:

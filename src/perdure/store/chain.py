@@ -9,7 +9,16 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
-from perdure.errors import START_OVER, CheckpointCorrupt, CommitsLost, FormatTooNew, PerdureError, RunDeaf, UnknownRun
+from perdure.errors import (
+    START_OVER,
+    CheckpointCorrupt,
+    CommitsLost,
+    FormatTooNew,
+    PerdureError,
+    RunDeaf,
+    RunMoved,
+    UnknownRun,
+)
 from perdure.records import (
     BODY_OF,
     COMPLETIONS,
@@ -29,6 +38,7 @@ from perdure.records import (
     Repaired,
     Run,
     RunState,
+    Schedule,
     Settled,
     Started,
     extended,
@@ -114,6 +124,11 @@ def finding_of(run: Run, prefix: Prefix) -> Finding | Run:
     if not problem:
         return run
     return Finding(where=f"run {run.name}", what=problem, run_id=str(run.run_id), trusted=len(prefix.records))
+
+
+def schedule_finding(schedule: Schedule) -> Finding:
+    """What is said of a schedule that is not what was written."""
+    return Finding(where=f"schedule {schedule.name}", what="is damaged (its digest does not match)")
 
 
 def verified(run: Run, rows: Iterable[Row]) -> list[Record]:
@@ -215,13 +230,22 @@ def _load_kept(record: Record, load_blob: Callable[[bytes], bytes], sound: set[b
 
 
 def needs_repair(run: Run, prefix: Prefix) -> bool:
-    """Whether a run with a whole row cannot go on by itself: its journal is cut, or commits of it may be lost."""
-    return bool(prefix.problem) or read_park(run).code == CommitsLost.code
+    """Whether a run with a whole row cannot go on by itself: its journal is cut, or commits of it may be lost.
+
+    One that was moved away goes on elsewhere, and must not be made to go on here.
+    """
+    park = read_park(run)
+    if park.code == RunMoved.code:
+        raise RunMoved(park.message, safe=park.safe, hint=park.hint)
+    return bool(prefix.problem) or park.code == CommitsLost.code
 
 
 def rebuilt(run_id: str, name: str, prefix: Prefix) -> Run:
     """The row of a run as its journal tells it, where the row itself is damaged."""
     first, last = prefix.records[0], prefix.records[-1]
+    ended = read_body(last) if last.kind == Kind.ENDED else None
+    if isinstance(ended, Ended) and ended.code == RunMoved.code:
+        raise RunMoved(ended.message, safe="nothing was changed.", hint=ended.hint)
     earlier = [read_body(record).set_aside for record in prefix.records if record.kind == Kind.REPAIRED]
     return Run(
         run_id=run_id,
@@ -260,6 +284,7 @@ def repaired(run: Run, prefix: Prefix, *, total: int) -> tuple[Run, Record]:
         steps=sum(record.kind in COMPLETIONS for record in prefix.records),
         suspects=max(1, run.suspects + _suspects(set_aside)),
         length=kept,
+        wake_at=run.wake_at if run.state == RunState.QUEUED else 0.0,
         head=prefix.records[-1].digest,
     )
     body = Repaired(set_aside=set_aside, why=prefix.problem or "the run's row was damaged, or commits of it were lost")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import Struct
 
 from perdure import clock
+from perdure.errors import StoreFull
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,7 @@ Level = Literal["ok", "warning", "problem"]
 
 SYNCS: Final = 20
 BLOCK_BYTES: Final = 4096
+_MEGABYTE: Final = 1_000_000
 QUICK_SECONDS: Final = 20e-6
 """No device that keeps data without power answers sooner; one that does has not asked it."""
 
@@ -59,6 +61,26 @@ class Device(Struct, frozen=True):
     def is_suspicious(self) -> bool:
         """Whether syncing is so quick that nothing can have waited for a device."""
         return self.synced_seconds < QUICK_SECONDS
+
+
+def room_bytes(megabytes: float) -> int:
+    """How many bytes must be free where something is to be started."""
+    return int(megabytes * _MEGABYTE)
+
+
+def refuse_full(path: Path, *, room_bytes: int) -> None:
+    """No work is begun where its records may not fit any more; what was begun before goes on as far as it can."""
+    if not room_bytes:
+        return
+    disk = os.statvfs(path.parent)
+    left = disk.f_bavail * disk.f_frsize
+    if left < room_bytes:
+        raise StoreFull(
+            f"{path.parent} has room for {left / _MEGABYTE:.1f} MB; {room_bytes / _MEGABYTE:g} MB are needed to begin"
+            " anything.",
+            safe="nothing was started; everything that is recorded can be read.",
+            hint=f"free space under {path.parent} (perdure gc removes old runs), or ask for less with PERDURE_ROOM_MB",
+        )
 
 
 def file_system(folder: Path, mounts: Path = _MOUNTS) -> str:

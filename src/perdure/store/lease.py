@@ -16,6 +16,8 @@ from perdure.errors import (
     PerdureError,
     RunHeld,
     RunImported,
+    RunMoved,
+    RunPinned,
     saved_steps,
 )
 from perdure.policy import is_spent
@@ -47,6 +49,16 @@ class Presence(StrEnum):
     STALLED = "its process gave no sign of life"
 
 
+class Move(Struct, frozen=True):
+    """Between which stores a run moves, and the row it has where it can go on."""
+
+    token: str
+    """Follows from where the run comes from, its row and its mail there: both stores write down the same."""
+    source: str
+    target: str
+    row: Run
+
+
 class Park(Struct, frozen=True, omit_defaults=True):
     """Why a run stopped, as kept in its row."""
 
@@ -54,6 +66,8 @@ class Park(Struct, frozen=True, omit_defaults=True):
     message: str = ""
     safe: str = ""
     hint: str = ""
+    move: Move | None = None
+    """Of a run that went to another store, or is on its way to this one."""
 
 
 class Claimed(Struct, frozen=True):
@@ -92,13 +106,16 @@ def claim(
     if presence is Presence.ALIVE:
         raise held(run, holder)
     park = read_park(run)
+    if park.code == RunMoved.code:
+        raise RunMoved(park.message, safe=park.safe, hint=park.hint)
     if not terms.pardon:
+        refuse_other_version(run, claimant)
         if park.code == CommitsLost.code:
             raise CommitsLost(park.message, safe=park.safe, hint=park.hint)
         if park.code == RunImported.code:
             raise RunImported(park.message, safe=park.safe, hint=park.hint)
         if is_spent(run, limit=terms.deliveries):
-            return _exhausted(run, terms)
+            return _exhausted(run, terms, holder)
     delivery = 1 if terms.pardon else run.deliveries + 1
     now = clock.wall_seconds()
     body = Delivery(
@@ -108,6 +125,7 @@ def claim(
         delivery=delivery,
         before=_before(holder, presence),
         unproven_seconds=unproven_seconds,
+        version=claimant.version,
     )
     record = Record(run.length, Kind.DELIVERY, "", run.agent, b"", now, run.epoch + 1, write_body(body))
     after, records = extended(
@@ -139,6 +157,22 @@ def held(run: Run, holder: Worker | None) -> RunHeld:
     )
 
 
+def with_death(words: str, death: str) -> str:
+    """What became of a process, and how it died where somebody was told."""
+    return words if not death or death in words else f"{words}: {death}"
+
+
+def refuse_other_version(run: Run, claimant: Worker) -> None:
+    """A run that is pinned to a version is left to workers that have it."""
+    if run.version and run.version != claimant.version:
+        mine = f"version {claimant.version}" if claimant.version else "no version"
+        raise RunPinned(
+            f"Run {run.name} is pinned to version {run.version}; this process has {mine}.",
+            safe=f"{saved_steps(run.steps)}; nothing was done.",
+            hint=f"leave it to perdure worker --version {run.version}; or let any have it: perdure unpin {run.name}",
+        )
+
+
 def refuse_other_worker(claimant: Worker, worker_id: str) -> None:
     """A process claims for itself: it could not keep another's lease alive."""
     if worker_id != claimant.worker_id:
@@ -149,9 +183,10 @@ def refuse_other_worker(claimant: Worker, worker_id: str) -> None:
         )
 
 
-def _exhausted(run: Run, terms: Terms) -> Claimed:
+def _exhausted(run: Run, terms: Terms, holder: Worker | None) -> Claimed:
+    last = f" (the last: {holder.death})" if holder is not None and holder.death else ""
     message = (
-        f"Run {run.name} ended {run.deliveries} workers in a row without completing a step"
+        f"Run {run.name} ended {run.deliveries} workers in a row without completing a step{last}"
         f"; {terms.deliveries} deliveries are allowed, so it is parked."
     )
     park = Park(
@@ -182,4 +217,4 @@ def _exhausted(run: Run, terms: Terms) -> Claimed:
 def _before(holder: Worker | None, presence: Presence) -> str:
     if presence is Presence.NONE or holder is None:
         return "" if presence is Presence.NONE else presence.value
-    return f"{presence.value} (pid {holder.pid} on {holder.host})"
+    return with_death(f"{presence.value} (pid {holder.pid} on {holder.host})", holder.death)

@@ -34,7 +34,7 @@ LINE_BYTES: Final = 2 * blobs.MAX_CONTENT_BYTES
 _ADDRESS: Final = re.compile("[0-9a-f]{64}")
 _REASONS: Final = frozenset({"", *WaitReason})
 _HIGHEST: Final = 2**63
-_COUNTS: Final = ("epoch", "deliveries", "steps", "suspects", "length", "heard", "tokens")
+_COUNTS: Final = ("epoch", "deliveries", "steps", "suspects", "length", "heard", "tokens", "turn")
 _FLOATS: Final = ("created_at", "updated_at", "wake_at", "dollars")
 
 L = TypeVar("L", bound=Struct)
@@ -212,7 +212,8 @@ def _prove_fields(whole: Whole) -> None:
     floats += [mail.at for mail in whole.mail]
     is_sound = (
         bool(run.run_id)
-        and (run.run_id + run.name).isprintable()
+        and (run.run_id + run.name + run.queue + run.tenant + run.version).isprintable()
+        and -_HIGHEST <= run.priority < _HIGHEST
         and run.state in frozenset(RunState)
         and run.reason in _REASONS
         and all(0 <= count < _HIGHEST for count in counts)

@@ -99,7 +99,7 @@ def lines_of(
     undoings: Iterable[str] = (),
 ) -> Iterator[bytes]:
     """Every line of a run's file; large values are read one at a time."""
-    addresses = _addresses(whole, load_blob)
+    addresses = addresses_of(whole, load_blob)
     first = ExportLine(
         version=LAYOUT,
         run_id=whole.run.run_id,
@@ -134,7 +134,7 @@ def _body_lines(
         yield BlobLine(address.hex(), blobs.pack(load_blob(address))[1])
 
 
-def _addresses(whole: Whole, load_blob: Callable[[bytes], bytes]) -> list[bytes]:
+def addresses_of(whole: Whole, load_blob: Callable[[bytes], bytes]) -> list[bytes]:
     """Every large value the run refers to; artifacts of other runs among its values too, where they are kept."""
     found: dict[bytes, None] = {}
 
@@ -190,5 +190,6 @@ def adopted(whole: Whole, *, exported_at: float, is_undone: bool = False) -> Who
         suspects=run.suspects + 1,
         wake_at=0.0,
         heard=0,
+        turn=0,
     )
     return Whole(sealed_run(row), whole.records, whole.mail)

@@ -47,6 +47,7 @@ def changeable(run: Run) -> tuple[Any, ...]:
         run.heard,
         run.tokens,
         run.dollars,
+        run.version,
         run.head,
         run.digest,
     )

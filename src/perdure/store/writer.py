@@ -1,15 +1,20 @@
 """The one way into a store: concurrent callers share one transaction and one sync.
 
-A caller puts its append into the queue and takes its turn; whoever has the turn commits everything queued. A lone sync
-caller thus commits inline, in its own thread, and a crowd is grouped by itself. Callers on an event loop are flushed
-together once an iteration: inline while commits are quick, on a thread where they would hold the loop up. One that is
-alone on its loop does not even wait for the iteration, except now and then, to let the loop come round.
+A caller puts its append into the queue and takes a turn; whoever has one commits what is queued. A lone sync caller
+thus commits inline, in its own thread, and a crowd is grouped by itself. Callers on an event loop are flushed together
+once an iteration: inline while commits are quick, on a thread where they would hold the loop up. One that is alone on
+its loop does not even wait for the iteration, except now and then, to let the loop come round.
+
+A store on a server can have several commits under way, so there are as many turns as it has lanes. A crowd is then
+spread over them, and the next steps of some runs are made while those of others are on their way. The appends of one
+run never are on two of them: they are committed in the order in which they were made.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import queue
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -30,10 +35,11 @@ _SMOOTHING: Final = 0.2
 class Ticket:
     """One queued append, and how it ended."""
 
-    __slots__ = ("append", "done", "error", "waiter")
+    __slots__ = ("append", "done", "error", "taken", "waiter")
 
     def __init__(self, append: Append) -> None:
         self.append = append
+        self.taken = False
         self.done = False
         self.error: Outcome = None
         self.waiter: asyncio.Future[None] | None = None
@@ -49,14 +55,24 @@ class Writer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._lanes = store.lanes
+        self._turns: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(self._lanes):
+            self._turns.put(None)
         self._queue: deque[Ticket] = deque()
-        self._turn = threading.Lock()
+        self._taking = threading.Lock()
+        self._moved = threading.Condition(self._taking)
+        self._waiting = 0
+        self._under_way: set[str] = set()
+        """Runs whose appends are being committed."""
+        self._holds_back = False
+        """Whether somebody had to leave appends in the queue because of a commit under way."""
         self._loops: set[asyncio.AbstractEventLoop] = set()
         self._smoothed_seconds = 0.0
         self._was_alone = False
         self._flushed_at = 0.0
-        self._thread: threading.Thread | None = None
-        self._wanted = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def submit(self, append: Append) -> Ticket:
         """Queue an append; the order of submission is the order of commit."""
@@ -67,14 +83,18 @@ class Writer:
     def wait(self, ticket: Ticket) -> None:
         """Return once the append is committed; raise if it was refused."""
         while not ticket.done:
-            with self._turn:
-                if not ticket.done:
-                    self._commit_queued()
+            self._turns.get()
+            try:
+                has_moved = ticket.done or self._commit_queued()
+            finally:
+                self._turns.put(None)
+            if not has_moved:
+                self._wait_for_others(ticket)
         ticket.check()
 
     async def wait_async(self, ticket: Ticket) -> None:
         """Like `wait`, without holding up the event loop for longer than a quick commit."""
-        if self._is_alone() and self._commit_inline():
+        if self._is_alone() and self._commit_inline() and ticket.done:
             ticket.check()
             return
         loop = asyncio.get_running_loop()
@@ -92,44 +112,61 @@ class Writer:
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loops.discard(loop)
-        self._was_alone = len(self._queue) == 1
-        if not self._commit_inline() and self._queue:
+        self._was_alone = len(self._queue) == 1 and not self._under_way
+        is_inline = self._was_alone or self._lanes == 1
+        if not (is_inline and self._commit_inline()) and self._queue:
             self._ask_thread()
         self._flushed_at = clock.elapsed_seconds()
 
     def _commit_inline(self) -> bool:
         """Commit all that is queued, here and now, if that is quick and nobody else is at it."""
-        if self._smoothed_seconds > INLINE_COMMIT_SECONDS or not self._turn.acquire(blocking=False):
+        if self._smoothed_seconds > INLINE_COMMIT_SECONDS:
             return False
         try:
-            while self._queue:
-                self._commit_queued()
+            self._turns.get_nowait()
+        except queue.Empty:
+            return False
+        try:
+            while self._queue and self._commit_queued():
+                pass
         finally:
-            self._turn.release()
-        return True
+            self._turns.put(None)
+        return not self._queue
 
     def _ask_thread(self) -> None:
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._serve, name="perdure-writer", daemon=True)
-            contextvars.Context().run(self._thread.start)  # it serves every run, and is no part of the one that asks
-        self._wanted.set()
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if len(self._threads) < self._lanes:
+            thread = threading.Thread(target=self._serve, name="perdure-writer", daemon=True)
+            self._threads.append(thread)
+            contextvars.Context().run(thread.start)  # it serves every run, and is no part of the one that asks
+        self._wanted.put(None)
 
     def _serve(self) -> None:
         while True:
-            self._wanted.wait()
-            self._wanted.clear()
-            while self._queue:
-                with self._turn:
-                    self._commit_queued()
+            self._wanted.get()
+            has_moved = True
+            while has_moved and self._queue:
+                self._turns.get()
+                try:
+                    has_moved = self._commit_queued()
+                finally:
+                    self._turns.put(None)
 
-    def _commit_queued(self) -> None:
-        """Commit up to MAX_BATCH queued appends in one transaction; the caller has the turn."""
-        if not self._queue:
-            return
-        batch = [self._queue.popleft()]
-        while self._queue and len(batch) < MAX_BATCH:
-            batch.append(self._queue.popleft())
+    def _wait_for_others(self, ticket: Ticket) -> None:
+        """Wait until a commit is over, where this append is in one that is under way, or held back by it."""
+        with self._taking:
+            is_held_back = ticket.taken or ticket.append.run.run_id in self._under_way
+            if is_held_back and not ticket.done:
+                self._waiting += 1
+                self._moved.wait()
+                self._waiting -= 1
+
+    def _commit_queued(self) -> bool:
+        """Commit what is queued in one transaction, by whoever has a turn; False where nothing could be taken."""
         started = clock.elapsed_seconds()
+        batch = self._take()
+        if not batch:
+            return False
         outcomes: list[Outcome] = []
         try:
             appends = [ticket.append for ticket in batch]
@@ -141,11 +178,63 @@ class Writer:
             outcomes = [error] * len(batch)
             raise
         finally:
-            for ticket, outcome in zip(batch, outcomes, strict=True):
-                ticket.error = outcome
-                ticket.done = True
-            _wake(batch)
+            self._finish(batch, outcomes)
         self._smoothed_seconds += _SMOOTHING * (clock.elapsed_seconds() - started - self._smoothed_seconds)
+        return True
+
+    def _take(self) -> list[Ticket]:
+        """Take this turn's share out of the queue."""
+        if self._lanes > 1:
+            return self._take_share()
+        waiting = self._queue
+        batch: list[Ticket] = []
+        while waiting and len(batch) < MAX_BATCH:
+            batch.append(waiting.popleft())
+        return batch
+
+    def _take_share(self) -> list[Ticket]:
+        """Take the appends of so many runs that the other lanes have theirs; none of a run that is under way."""
+        batch: list[Ticket] = []
+        left: list[Ticket] = []
+        runs: set[str] = set()
+        with self._taking:
+            share = -(-(len(self._queue) + len(self._under_way)) // self._lanes)
+            while self._queue and len(batch) < MAX_BATCH:
+                ticket = self._queue.popleft()
+                run_id = ticket.append.run.run_id
+                if run_id not in self._under_way and (run_id in runs or len(runs) < share):
+                    ticket.taken = True
+                    runs.add(run_id)
+                    batch.append(ticket)
+                else:
+                    left.append(ticket)
+            is_more = bool(self._queue) or any(ticket.append.run.run_id not in self._under_way for ticket in left)
+            self._under_way |= runs
+            self._queue.extendleft(reversed(left))
+            self._holds_back = self._holds_back or bool(self._queue)
+        if batch and is_more and self._threads:
+            self._ask_thread()
+        return batch
+
+    def _finish(self, batch: list[Ticket], outcomes: list[Outcome]) -> None:
+        """Tell everybody of the batch how it ended."""
+        for ticket, outcome in zip(batch, outcomes, strict=True):
+            ticket.error = outcome
+            ticket.done = True
+        held_back = self._lanes > 1 and self._let_go(batch)
+        if len(batch) > 1 or batch[0].waiter is not None:
+            _wake(batch)
+        if held_back:
+            self._ask_thread()
+
+    def _let_go(self, batch: list[Ticket]) -> bool:
+        """These runs have nothing under way any more; whether something was held back that a loop waits for."""
+        with self._taking:
+            self._under_way.difference_update([ticket.append.run.run_id for ticket in batch])
+            held_back, self._holds_back = self._holds_back, False
+            if self._waiting:
+                self._moved.notify_all()
+        return held_back and any(ticket.waiter is not None for ticket in tuple(self._queue))
 
 
 def _wake(batch: list[Ticket]) -> None:
@@ -158,21 +247,21 @@ def _wake(batch: list[Ticket]) -> None:
     for waiter in waiters:
         loop = waiter.get_loop()
         if loop is here:
-            _finish(waiter)
+            _resolve(waiter)
         else:
             elsewhere.setdefault(loop, []).append(waiter)
     for loop, its_waiters in elsewhere.items():
         try:
-            loop.call_soon_threadsafe(_finish_all, its_waiters)
+            loop.call_soon_threadsafe(_resolve_all, its_waiters)
         except RuntimeError:
             continue  # the loop was closed under its waiters; nobody is left to tell
 
 
-def _finish(waiter: asyncio.Future[None]) -> None:
+def _resolve(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
 
 
-def _finish_all(waiters: list[asyncio.Future[None]]) -> None:
+def _resolve_all(waiters: list[asyncio.Future[None]]) -> None:
     for waiter in waiters:
-        _finish(waiter)
+        _resolve(waiter)

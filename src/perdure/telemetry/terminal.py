@@ -26,6 +26,8 @@ _IN_A_SCRIPT: Final = ", then start again"
 
 _SHOWN: Final = (
     events.StoreOpened,
+    events.StoreAwaited,
+    events.StoreReached,
     events.RunResumed,
     events.RunPassedOver,
     events.RunBeside,
@@ -95,6 +97,8 @@ def describe(event: events.Observable) -> str:
     match event:
         case events.StoreOpened(location, created=True):
             return f"state is kept in {legible(location)}"
+        case events.StoreAwaited() | events.StoreReached():
+            return _of_the_store(event)
         case events.RunResumed():
             return _resumed(event)
         case events.RunPassedOver() | events.DoubtLeft() | events.RunBeside():
@@ -113,6 +117,17 @@ def describe(event: events.Observable) -> str:
             return f"{outcome}: {legible(words, _WORDS_CHARACTERS)}"
         case _:
             return ""
+
+
+def _of_the_store(event: events.StoreAwaited | events.StoreReached) -> str:
+    """What is said of a store that is away, or was."""
+    where = legible(event.location)
+    match event:
+        case events.StoreAwaited(location, error, seconds):
+            why = legible(error.removeprefix(location).strip().rstrip("."))
+            return f"waiting for {where}, {duration(seconds)} at most: it {why}"
+        case events.StoreReached():
+            return f"{where} is back"
 
 
 def _of_another(event: events.RunPassedOver | events.DoubtLeft | events.RunBeside) -> str:

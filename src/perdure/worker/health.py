@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import socket
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
@@ -23,11 +24,9 @@ _HOST: Final = "127.0.0.1"
 class Health:
     """Answers every GET with where the worker stands: 200 while it works, 503 while it drains or misses its store."""
 
-    def __init__(self, address: str | None, worker: Worker) -> None:
+    def __init__(self, listener: socket.socket | None, worker: Worker) -> None:
         self._worker = worker
-        self._server: http.server.ThreadingHTTPServer | None = None
-        if address is not None:
-            self._server = self._listening(*_parsed(address))
+        self._server = None if listener is None else self._listening(listener)
 
     def __enter__(self) -> Self:
         if self._server is not None:
@@ -39,7 +38,7 @@ class Health:
             self._server.shutdown()
             self._server.server_close()
 
-    def _listening(self, host: str, port: int) -> http.server.ThreadingHTTPServer:
+    def _listening(self, listener: socket.socket) -> http.server.ThreadingHTTPServer:
         worker = self._worker
 
         class Answer(http.server.BaseHTTPRequestHandler):
@@ -54,14 +53,25 @@ class Health:
             def log_message(self, *_: object) -> None:
                 """Nobody wants a line for each look."""
 
-        try:
-            return http.server.ThreadingHTTPServer((host, port), Answer)
-        except OSError as error:
-            raise UsageError(
-                f"--health {host}:{port} cannot be listened on: {error}.",
-                safe="nothing was started.",
-                hint="name a free port",
-            ) from error
+        server = http.server.ThreadingHTTPServer(listener.getsockname()[:2], Answer, bind_and_activate=False)
+        server.socket.close()
+        server.socket = listener
+        return server
+
+
+def listener_at(address: str | None) -> socket.socket | None:
+    """Listen at `[HOST:]PORT`; None where nobody asked for that. Whoever answers may come and go."""
+    if address is None:
+        return None
+    host, port = _parsed(address)
+    try:
+        return socket.create_server((host, port))
+    except OSError as error:
+        raise UsageError(
+            f"--health {host}:{port} cannot be listened on: {error}.",
+            safe="nothing was started.",
+            hint="name a free port",
+        ) from error
 
 
 def _state_of(worker: Worker) -> tuple[bool, bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -16,9 +17,12 @@ from msgspec import Struct
 from perdure import clock, events
 from perdure.engine import lifecycle, whereabouts
 from perdure.engine.execute import to_pause
-from perdure.errors import PerdureError, RunHeld, RunPaused, Signal, StoreError
+from perdure.errors import PerdureError, QueueFull, RunHeld, RunPaused, Signal, StoreError
 from perdure.records import RunState
+from perdure.worker.intake import Intake, Search
 from perdure.worker.memory import resident_bytes
+from perdure.worker.schedules import Timekeeper
+from perdure.worker.suspects import Suspects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +46,8 @@ class Limits(Struct, frozen=True):
     concurrency: int = 10
     memory_bytes: int = 0
     """Nothing more is claimed while the process is larger than this; 0 for no limit."""
+    queues: tuple[str, ...] = ()
+    """The queues whose runs it takes; of all of them where none is named."""
 
 
 class Worker:
@@ -52,16 +58,24 @@ class Worker:
         self._agents = dict(agents)
         self._limits = limits
         self._lock = threading.Lock()
-        self._moving: dict[str, threading.Thread] = {}
+        self._intake = Intake(limits.queues)
+        self._suspects = Suspects(opened, self._agents)
+        self._timekeeper = Timekeeper(opened, self._agents)
+        self._moving: dict[str, str] = {}
         self._shunned: dict[str, float] = {}
         self._changed = threading.Event()
         self._draining = threading.Event()
-        self.looked_at = clock.boot_seconds()
+        self.looked_at = self._seen_at = clock.boot_seconds()
 
     @property
     def worker_id(self) -> str:
         """By which others know this worker."""
         return self._session.store.join().worker_id
+
+    @property
+    def version(self) -> str:
+        """Of the code it executes: it takes runs that are pinned to this, and those that are not pinned."""
+        return self._session.store.join().version
 
     @property
     def is_draining(self) -> bool:
@@ -75,11 +89,14 @@ class Worker:
 
     def work(self) -> None:
         """Take and execute runs; return once it was asked to drain and all of them have ended or left."""
-        events.publish(events.WorkerStarted(self.worker_id, tuple(self._agents), self._limits.concurrency))
+        about = (tuple(self._agents), self._limits.concurrency, self.version, self._limits.queues)
+        events.publish(events.WorkerStarted(self.worker_id, *about))
+        forget = self._session.news.hear(self._changed.set, of=bool)
         while not (self.is_draining and not self.moving()):
             self._changed.clear()
             if not self._look():
                 self._changed.wait(LOOK_SECONDS)
+        forget()
         events.publish(events.WorkerStopped(self.worker_id))
 
     def drain(self) -> None:
@@ -94,23 +111,33 @@ class Worker:
         """Look for work once; whether some was taken."""
         free = self._limits.concurrency - len(self.moving())
         try:
+            self._give_sign()
             self._heed_drain()
             if self.is_draining:
                 self._session.stop_all()  # also what was only just taken when that was asked
                 return False
+            self._timekeeper.look()
             if free <= 0 or self._is_full():
                 return False
-            found = self._session.store.list_ready(
+            search = Search(
                 agents=tuple(self._agents),
-                now=clock.wall_seconds(),
                 stall_seconds=self._session.settings.stall_seconds,
                 limit=2 * self._limits.concurrency,
+                version=self.version,
             )
+            found = self._intake.find(self._session.store, search, self._counted())
             self.looked_at = clock.boot_seconds()
         except StoreError as error:
             events.publish(events.StoreMissed(self.worker_id, error.message))
             return False
         return self._take_some(found, free)
+
+    def _give_sign(self) -> None:
+        """One that holds nothing is alive too, and others look whether it is."""
+        now = clock.boot_seconds()
+        if now - self._seen_at >= self._session.settings.renew_seconds:
+            self._session.store.beat(self.worker_id)
+            self._seen_at = now
 
     def _heed_drain(self) -> None:
         known = self._session.store.read_worker(self.worker_id)
@@ -128,9 +155,17 @@ class Worker:
         for run in found:
             if taken == free or self.is_draining:
                 break
-            if run.run_id not in self._shunned and run.run_id not in self._moving:
+            is_known = run.run_id in self._shunned or run.run_id in self._moving
+            if is_known or not self._suspects.admits(run, self.moving()):
+                continue
+            if self._intake.admits(run, self._counted()):
                 taken += self._take(run)
         return bool(taken)
+
+    def _counted(self) -> Counter[str]:
+        """How many runs of each queue it executes now."""
+        with self._lock:
+            return Counter(self._moving.values())
 
     def _take(self, run: Run) -> bool:
         """Claim a run and execute it in a thread of its own; whether it could be had."""
@@ -138,18 +173,25 @@ class Worker:
         try:
             if run.state == RunState.WAITING and whereabouts.is_paused(store, run):
                 return False
-            active = lifecycle.open_run(self._session, spec, run)
+            active = lifecycle.open_run(self._session, spec, run, gated=True)
         except (RunHeld, RunPaused):
             return False  # somebody was quicker
+        except QueueFull as full:
+            self._intake.refuse(run, full.seconds)
+            return False
+        except StoreError as error:  # it is no fault of the run
+            events.publish(events.StoreMissed(self.worker_id, error.message))
+            return False
         except (PerdureError, Signal) as error:
             self._shunned[run.run_id] = clock.boot_seconds() + SHUN_SECONDS
             events.publish(events.RunRefused(run.run_id, run.name, str(error)))
             return False
+        self._suspects.add(run)
         after = clock.wall_seconds() - run.updated_at
         events.publish(events.RunTaken(run.run_id, run.name, run.agent, active.row.deliveries, max(0.0, after)))
         thread = threading.Thread(target=self._execute, args=(spec, active), name="perdure-run", daemon=True)
         with self._lock:
-            self._moving[active.row.run_id] = thread
+            self._moving[active.row.run_id] = run.queue
         contextvars.Context().run(thread.start)
         return True
 
@@ -157,8 +199,8 @@ class Worker:
         run_id = active.row.run_id
         try:
             with contextlib.suppress(BaseException):  # how it ended is on record, and was told to whoever listens
-                to_pause(self._session, spec, active)
+                to_pause(self._session, spec, active, gated=True)
         finally:
             with self._lock:
-                self._moving.pop(run_id, None)
+                self._intake.make_room(self._moving.pop(run_id, ""))
             self._changed.set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -11,6 +11,7 @@ from perdure.errors import LeaseLost
 from perdure.records import Append, Mail, Record, Run
 from perdure.store.chain import taken_mail, verified_mail
 from perdure.store.postgres.connect import Q, fetch
+from perdure.store.postgres.wire import Statement, numbers
 from perdure.store.sql import changeable
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     import psycopg
 
     from perdure.store.protocol import Outcome
+
+CREATE: Final = Statement("create_run", Q["create_run"])
+APPEND_ONE: Final = Statement("append_one", Q["append_one"])
+APPEND_MANY: Final = Statement("append_many", Q["append_many"])
 
 
 class Extension(Struct):
@@ -50,6 +55,8 @@ class Extension(Struct):
 
 def rounds_of(batch: Sequence[Append], *, epoch: int | None = None) -> list[list[Extension]]:
     """The batch as rounds in which each run occurs once; `epoch` where the fence is another than the run's own."""
+    if len(batch) == 1:
+        return [[_extension(batch[0], 0, epoch)]]
     rounds: list[dict[str, Extension]] = [{}]
     for place, append in enumerate(batch):
         run_id = append.run.run_id
@@ -64,20 +71,22 @@ def rounds_of(batch: Sequence[Append], *, epoch: int | None = None) -> list[list
             continue
         if extension is not None:
             known = _round_after(rounds, known)
-        fence = append.run.epoch if epoch is None else epoch
-        before = append.run.length - len(append.records)
-        taken = [(mail_id, append.run.length) for mail_id in append.taken]
-        known[run_id] = Extension(append.run, fence, before, list(append.records), taken, dict(append.blobs), [place])
+        known[run_id] = _extension(append, place, epoch)
     return [list(each.values()) for each in rounds if each]
+
+
+def create(connection: psycopg.Connection[Any], run: Run, records: Sequence[Record], worker_id: str) -> bool:
+    """Accept a run that this worker holds from the start, in one round trip; False where its id is known."""
+    columns = zip(*map(msgspec.structs.astuple, records), strict=True)
+    return CREATE.execute(connection, (*msgspec.structs.astuple(run), *columns, worker_id)).ntuples > 0
 
 
 def write(connection: psycopg.Connection[Any], extensions: list[Extension]) -> set[str]:
     """Write a round; the ids of the runs whose fence held."""
     if len(extensions) == 1 and len(extensions[0].records) == 1:
         only = extensions[0]
-        cursor = connection.execute(*_one(only))
-        return {only.run.run_id} if cursor.rowcount else set()
-    return {run_id for (run_id,) in fetch(connection, "append_many", _many(extensions))}
+        return {only.run.run_id} if APPEND_ONE.execute(connection, _one(only)).command_tuples else set()
+    return {extensions[place].run.run_id for place in numbers(APPEND_MANY.execute(connection, _many(extensions)))}
 
 
 def complete(connection: psycopg.Connection[Any], extension: Extension) -> None:
@@ -95,6 +104,13 @@ def refused(run: Run) -> Outcome:
     return LeaseLost(f"Run {run.name} is held by another worker now.")
 
 
+def _extension(append: Append, place: int, epoch: int | None) -> Extension:
+    fence = append.run.epoch if epoch is None else epoch
+    before = append.run.length - len(append.records)
+    taken = [(mail_id, append.run.length) for mail_id in append.taken]
+    return Extension(append.run, fence, before, list(append.records), taken, dict(append.blobs), [place])
+
+
 def _round_after(rounds: list[dict[str, Extension]], known: dict[str, Extension]) -> dict[str, Extension]:
     place = next(number for number, each in enumerate(rounds) if each is known) + 1
     if place == len(rounds):
@@ -102,22 +118,21 @@ def _round_after(rounds: list[dict[str, Extension]], known: dict[str, Extension]
     return rounds[place]
 
 
-def _one(extension: Extension) -> tuple[str, tuple[Any, ...]]:
-    run, record = extension.run, extension.records[0]
+def _one(extension: Extension) -> tuple[Any, ...]:
+    run = extension.run
     fence = (run.run_id, extension.epoch, extension.before)
-    return Q["append_one"], (*changeable(run), *fence, *msgspec.structs.astuple(record))
+    return (*changeable(run), *fence, *msgspec.structs.astuple(extension.records[0]))
 
 
-def _many(extensions: list[Extension]) -> tuple[list[Any], ...]:
+def _many(extensions: list[Extension]) -> tuple[Sequence[Any], ...]:
     rows = [
-        (extension.run.run_id, extension.epoch, extension.before, *changeable(extension.run))
-        for extension in extensions
+        (place, extension.run.run_id, extension.epoch, extension.before, *changeable(extension.run))
+        for place, extension in enumerate(extensions)
     ]
     records = [
-        (extension.run.run_id, *msgspec.structs.astuple(record))
-        for extension in extensions
+        (place, *msgspec.structs.astuple(record))
+        for place, extension in enumerate(extensions)
         for record in extension.records
     ]
-    record_fields = len(Record.__struct_fields__) + 1
-    columns = list(map(list, zip(*records, strict=True))) if records else [[] for _ in range(record_fields)]
-    return (*map(list, zip(*rows, strict=True)), *columns)
+    columns = zip(*records, strict=True) if records else [()] * (len(Record.__struct_fields__) + 1)
+    return (*zip(*rows, strict=True), *columns)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from perdure.records import Mail, Run
+from perdure.records import Mail, Run, is_whole_row
 from perdure.store import blobs
-from perdure.store.chain import finding_of, is_whole_mail, sound_prefix, trusted_prefix
+from perdure.store.chain import finding_of, is_whole_mail, schedule_finding, sound_prefix, trusted_prefix
 from perdure.store.postgres.connect import fetch
+from perdure.store.postgres.schedules import schedules_of
 from perdure.store.protocol import Finding
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def findings(connection: psycopg.Connection[Any]) -> Iterator[Finding | Run]:
         ((strays,),) = fetch(connection, "count_stray_records")
         if strays:
             yield Finding(where="records", what=f"{strays} belong to a run whose row is gone")
+        yield from (schedule_finding(row) for row in schedules_of(connection) if not is_whole_row(row))
 
 
 def stored_blob(connection: psycopg.Connection[Any], digest: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Talking to a PostgreSQL server: lines that are opened anew when they break, and its errors in our words."""
+"""Talking to a PostgreSQL server: lines that are opened anew when they break, or when nothing comes over them."""
 
 from __future__ import annotations
 
@@ -8,33 +8,38 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
-from psycopg import errors as server
 
-from perdure import clock
-from perdure.errors import (
-    InvalidSettings,
-    PerdureError,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnavailable,
-    UsageError,
-)
+from perdure import clock, events
+from perdure.errors import PerdureError, StoreUnavailable, UsageError
+from perdure.store.postgres.refusal import AGAIN, BROKEN, is_final, plain
 from perdure.store.sql import load_queries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from typing import TypeVar
 
     from perdure.store.postgres.location import Location
 
     T = TypeVar("T")
+    V = TypeVar("V")
 
 Q: Final = load_queries("perdure.store.postgres")
-BROKEN: Final = (psycopg.OperationalError, psycopg.InterfaceError)
-_AGAIN: Final = (server.SerializationFailure, server.DeadlockDetected)
+ANSWER_SECONDS: Final = 60.0
+"""How long an answer may take before a line is taken for dead: what was asked is asked again on a new one."""
+
+_IDLE: Final = psycopg.pq.TransactionStatus.IDLE
+_CONNECT_SECONDS: Final = 5.0
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 1.0
-_CONNECT_SECONDS: Final = 5
+_CLOSE_SECONDS: Final = 1.0
+_TELL_SECONDS: Final = 1.0
+"""A server that is away for less is not worth a line."""
+
+_SILENCE_SECONDS: Final = 15
+"""After so long without a packet from the other side, either side takes it for gone."""
+
+_IDLE_SECONDS: Final = 5
+"""After so long between two statements the server takes a transaction back: a frozen process would keep rows locked."""
 
 
 class Line:
@@ -46,6 +51,7 @@ class Line:
         *,
         seconds: float,
         synchronous: bool = True,
+        answer_seconds: float = ANSWER_SECONDS,
         greeting: Callable[[psycopg.Connection[Any]], object] | None = None,
     ) -> None:
         self.location = location
@@ -53,26 +59,44 @@ class Line:
         self.lock = threading.RLock()
         self._seconds = seconds
         self._synchronous = synchronous
+        self._answer_seconds = answer_seconds
         self._pid = os.getpid()
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: Connection | None = None
         self._closed = False
 
     def fetch(self, name: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Every row a statement that only reads answers with; asked again where the line broke."""
         return self.again(lambda connection: fetch(connection, name, arguments))
 
-    def again(self, act: Callable[[psycopg.Connection[Any]], T]) -> T:
-        """Do what is harmless to do twice, until the server answers."""
-        patience = Patience(self._seconds)
+    def again(self, act: Callable[[psycopg.Connection[Any]], T], *, seconds: float | None = None) -> T:
+        """Do what is harmless to do twice, until the server answers or so much time is over."""
+        patience = Patience(self._seconds if seconds is None else seconds)
         while True:
             try:
                 with self.use() as connection:
-                    return act(connection)
-            except (*BROKEN, *_AGAIN) as error:
+                    answer = act(connection)
+            except (*BROKEN, *AGAIN) as error:
                 patience.pause(error, self.location)
+            else:
+                patience.end(self.location)
+                return answer
+
+    def once(self, act: Callable[[Connection, V], T], value: V) -> T:
+        """Do this on the connection, alone, as `use` would have it: the short way, for what every step does."""
+        self.refuse_fork()
+        with self.lock:
+            try:
+                return act(self._connected(), value)
+            except BROKEN:
+                self._drop()
+                raise
+            except (psycopg.Error, ValueError, UnicodeError) as error:
+                raise plain(error, self.location) from error
+            finally:
+                self._settle()
 
     @contextlib.contextmanager
-    def use(self) -> Iterator[psycopg.Connection[Any]]:
+    def use(self) -> Iterator[Connection]:
         """The connection, alone; errors of the server are psycopg's own, except where nothing more can be done."""
         self.refuse_fork()
         with self.lock:
@@ -87,7 +111,7 @@ class Line:
                 self._settle()
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[psycopg.Connection[Any]]:
+    def transaction(self) -> Iterator[Connection]:
         """Several statements that land together."""
         with self.use() as connection, connection.transaction():
             yield connection
@@ -102,24 +126,56 @@ class Line:
             )
 
     def close(self) -> None:
-        """Hang up."""
-        with self.lock:
-            self._closed = True
-            self._drop()
+        """Hang up; whoever still waits for an answer on this line is not waited for."""
+        self._closed = True
+        if self.lock.acquire(timeout=_CLOSE_SECONDS):
+            try:
+                self._drop()
+            finally:
+                self.lock.release()
+        else:
+            self.hang_up()
 
-    def _connected(self) -> psycopg.Connection[Any]:
+    def hang_up(self) -> None:
+        """End the line under whoever waits on it; nobody can use it any more."""
+        self._closed = True
+        connection = self._connection
+        if connection is not None:
+            with contextlib.suppress(psycopg.Error, OSError):
+                connection.close()
+
+    def _connected(self) -> Connection:
+        connection = self._connection
+        if connection is None or connection.closed or self._closed:
+            connection = self._opened()
+        return connection
+
+    def _opened(self) -> Connection:
+        self._refuse_closed()
+        self._connection = connection = connect(
+            self.location, synchronous=self._synchronous, answer_seconds=self._answer_seconds
+        )
+        if self._closed:  # by somebody else, meanwhile
+            self._drop()
+        self._refuse_closed()
+        if self._greeting is not None:
+            try:
+                self._greeting(connection)
+            except BaseException:
+                self._drop()
+                raise
+        return connection
+
+    def _refuse_closed(self) -> None:
         if self._closed:
             raise StoreUnavailable("The store was closed.", safe="what it acknowledged stands.", hint="open it again")
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self.location, synchronous=self._synchronous)
-            if self._greeting is not None:
-                self._greeting(self._connection)
-        return self._connection
 
     def _settle(self) -> None:
         """A connection whose transaction was left open by an error is of no use to the next caller."""
         connection = self._connection
-        if connection is not None and not connection.closed and connection.info.transaction_status != 0:
+        if connection is None or connection.pgconn.transaction_status == _IDLE:
+            return
+        if not connection.closed:
             with contextlib.suppress(psycopg.Error):
                 connection.rollback()
                 return
@@ -133,38 +189,99 @@ class Line:
 
 
 class Patience:
-    """How long to wait for a server that is away, with growing pauses."""
+    """How long to wait for a server that is away, with growing pauses; that it is waited for is said once."""
 
     def __init__(self, seconds: float) -> None:
-        self._until = clock.elapsed_seconds() + seconds
+        self._begun = clock.elapsed_seconds()
+        self._seconds = seconds
         self._pause = _FIRST_PAUSE_SECONDS
 
     def pause(self, error: BaseException, location: Location) -> None:
         """Wait a little; refuse where waiting cannot help, or has lasted long enough."""
         refusal = plain(error, location)
-        is_away = isinstance(error, _AGAIN) or isinstance(refusal, StoreUnavailable)
-        if not is_away or is_final(error) or clock.elapsed_seconds() + self._pause > self._until:
+        waited = clock.elapsed_seconds() - self._begun
+        is_away = isinstance(error, AGAIN) or isinstance(refusal, StoreUnavailable)
+        if not is_away or is_final(error) or waited + self._pause > self._seconds:
             raise refusal from error
-        clock.sleep(self._pause)
+        if waited > _TELL_SECONDS:
+            _tell_away(location, refusal, seconds=self._seconds - waited)
+        clock.sleep(self._pause * (0.5 + clock.new_fraction() / 2))  # many that wait must not come back as one
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
 
+    def end(self, location: Location) -> None:
+        """The server has answered."""
+        if _away and _away.pop(location.shown, None) is not None:
+            events.publish(events.StoreReached(location.shown))
 
-def connect(location: Location, *, synchronous: bool) -> psycopg.Connection[Any]:
-    """A connection that commits each statement by itself, sees our schema first, and waits for the disk or not."""
-    connection: psycopg.Connection[Any] = psycopg.connect(
+
+_away: Final[dict[str, float]] = {}
+"""The servers that this process waits for, and since when that was said."""
+
+
+def _tell_away(location: Location, refusal: PerdureError, *, seconds: float) -> None:
+    if _away.setdefault(location.shown, now := clock.boot_seconds()) == now:
+        events.publish(events.StoreAwaited(location.shown, refusal.message, max(0.0, seconds)))
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that does not wait for an answer for ever: packets may be lost where nobody refuses them."""
+
+    answer_seconds = ANSWER_SECONDS
+    told: set[bytes]
+    """The statements of ours that were prepared on it."""
+
+    def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:  # noqa: ANN401 - as psycopg has them
+        return super().wait(_bounded(gen, self.answer_seconds), *args, **kwargs)
+
+
+def _bounded(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
+    """The same exchange with the server, given up once nothing has come for so long."""
+    heard = clock.elapsed_seconds()
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if ready:
+                heard = clock.elapsed_seconds()
+            elif clock.elapsed_seconds() - heard > seconds:
+                raise psycopg.OperationalError(f"nothing came from the server for {seconds:g} s")
+            wanted = gen.send(ready)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+def connect(location: Location, *, synchronous: bool, answer_seconds: float = ANSWER_SECONDS) -> Connection:
+    """A connection that commits each statement by itself, sees our schema first, and waits for the disk or not.
+
+    Both sides look whether the other is still there: a session whose process is gone holds no lock for long.
+    """
+    connection = Connection.connect(
         location.url,
         autocommit=True,
-        connect_timeout=_CONNECT_SECONDS,
+        connect_timeout=int(min(_CONNECT_SECONDS, max(2.0, answer_seconds))),
         application_name="perdure",
-        keepalives_idle=10,
-        keepalives_interval=3,
-        keepalives_count=3,
-        tcp_user_timeout=15_000,
+        keepalives_idle=_SILENCE_SECONDS // 3,
+        keepalives_interval=_SILENCE_SECONDS // 3,
+        keepalives_count=2,
+        tcp_user_timeout=_SILENCE_SECONDS * 1000,
     )
+    connection.answer_seconds = answer_seconds
+    connection.told = set()
     connection.prepare_threshold = 2
     commit = "on" if synchronous else "off"
-    connection.execute(f"SET search_path TO {location.schema}")  # the name was checked, and cannot be bound
-    connection.execute(f"SET synchronous_commit TO {commit}")
+    settings = [
+        f"search_path TO {location.schema}",  # the name was checked, and cannot be bound
+        f"synchronous_commit TO {commit}",
+        f"idle_in_transaction_session_timeout TO {_IDLE_SECONDS * 1000}",
+    ]
+    if not location.portable:
+        settings += [
+            f"tcp_keepalives_idle TO {_SILENCE_SECONDS // 3}",
+            f"tcp_keepalives_interval TO {_SILENCE_SECONDS // 3}",
+            "tcp_keepalives_count TO 2",
+            f"tcp_user_timeout TO {_SILENCE_SECONDS * 1000}",
+        ]
+    connection.execute("; ".join(f"SET {setting}" for setting in settings))
     return connection
 
 
@@ -172,56 +289,3 @@ def fetch(connection: psycopg.Connection[Any], name: str, arguments: tuple[Any, 
     """Every row a named statement answers with; none where it is one that answers with nothing."""
     cursor = connection.execute(Q[name], arguments, binary=True)
     return cursor.fetchall() if cursor.description else []
-
-
-def is_final(error: BaseException) -> bool:
-    """Whether the server will say the same however often it is asked."""
-    text = str(error)
-    return isinstance(error, (server.InvalidPassword, server.InvalidAuthorizationSpecification)) or any(
-        sign in text for sign in ("authentication failed", "does not exist", "no password supplied", "pg_hba.conf")
-    )
-
-
-def plain(error: BaseException, location: Location) -> PerdureError:
-    """An error of the server or of the way to it, in our words."""
-    if isinstance(error, PerdureError):
-        return error
-    said = " ".join(str(error).split())
-    where = location.shown
-    match error:
-        case server.ReadOnlySqlTransaction():
-            return StoreReadOnly(
-                f"{where} only lets itself be read: {said}.",
-                safe="what was acknowledged stands.",
-                hint="name the primary server, not a replica",
-            )
-        case server.DiskFull() | server.OutOfMemory() | server.TooManyConnections():
-            return StoreFull(
-                f"{where} has no room: {said}.",
-                safe="what was acknowledged stands.",
-                hint="make room, then start again",
-            )
-        case server.InsufficientPrivilege():
-            return StoreUnavailable(
-                f"The role may not do this in {where}: {said}.",
-                safe="nothing was changed.",
-                hint="let a role that may make tables start something once, or GRANT this one what it lacks",
-            )
-        case server.UndefinedTable() | server.InvalidSchemaName():
-            return StoreUnavailable(
-                f"There is no store in {where} (schema {location.schema}).",
-                safe="nothing was changed.",
-                hint="start a run or a worker: it makes the tables",
-            )
-        case psycopg.ProgrammingError() if "invalid URI" in said or "invalid connection option" in said:
-            return InvalidSettings(f"store {where}: {said}.", safe="nothing was started.", hint="mend the URL")
-        case psycopg.OperationalError() | psycopg.InterfaceError():
-            return StoreUnavailable(
-                f"{where} cannot be reached: {said.rstrip('.')}.",
-                safe="what was acknowledged stands; nothing more is performed.",
-                hint="see that the server runs and that the URL, the role and its password are right, then start again",
-            )
-        case _:
-            return StoreUnavailable(
-                f"{where}: {said}.", safe="what was acknowledged stands.", hint="perdure verify; perdure doctor"
-            )

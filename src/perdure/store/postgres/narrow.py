@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 _UNFINISHED: Final = "state NOT IN ('completed', 'cancelled')"
 _AGENT: Final = "right('.' || agent, length(%s)) = %s"
 _BEGINNING: Final = "(left(name, length(%s)) = %s OR left(run_id, length(%s)) = %s)"
+_PLAIN: Final = {
+    "since_at": "created_at >= %s",
+    "until_at": "created_at < %s",
+    "queue": "queue = %s",
+    "tenant": "tenant = %s",
+}
 _AMONG: Final = "{} = ANY(%s)"
 _TAGGED: Final = "(CASE WHEN tags = '' THEN '{}' ELSE tags END)::jsonb @> %s::jsonb"
 
@@ -37,10 +43,9 @@ def narrowed(query: str, which: Which) -> tuple[str, tuple[Any, ...]]:
         narrow(_AGENT, *(f".{which.agent}",) * 2)
     if which.beginning:
         narrow(_BEGINNING, *(which.beginning,) * 4)
-    if which.since_at:
-        narrow("created_at >= %s", which.since_at)
-    if which.until_at:
-        narrow("created_at < %s", which.until_at)
     if which.tags:
         narrow(_TAGGED, msgspec.json.encode(which.tags).decode())
+    for name, condition in _PLAIN.items():
+        if value := getattr(which, name):
+            narrow(condition, value)
     return Q[query].replace(":which", " AND ".join(conditions) or "true"), tuple(values)

@@ -6,73 +6,134 @@ A write whose answer was lost is sent again. If it had landed it is refused, and
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import psycopg
-from psycopg import errors as server
 
-from perdure.errors import InternalError, InvalidSettings, PerdureError
-from perdure.records import FINISHED, Append, Loss, Mail, Record, Run, Worker, mail_digest
+from perdure.errors import InvalidSettings, PerdureError
+from perdure.records import (
+    DEFAULT_QUEUE,
+    FINISHED,
+    Append,
+    Loss,
+    Mail,
+    Queue,
+    Record,
+    Run,
+    RunState,
+    Schedule,
+    Worker,
+    mail_digest,
+)
 from perdure.settings import Settings
 from perdure.store import blobs
 from perdure.store.chain import deaf, unknown_run, verified, verified_mail, verified_run
 from perdure.store.lease import Presence, claim, held, refuse_other_worker
-from perdure.store.postgres import check, prune, repair
-from perdure.store.postgres.append import Extension, complete, refused, rounds_of, write
-from perdure.store.postgres.connect import BROKEN, Line, Patience, fetch, plain
+from perdure.store.moving import refuse_moving
+from perdure.store.pinning import pinned
+from perdure.store.postgres import check, moving, prune, repair, schedules
+from perdure.store.postgres.append import create, rounds_of, write
+from perdure.store.postgres.connect import Line, fetch
+from perdure.store.postgres.lanes import LANES, Lanes
 from perdure.store.postgres.location import read_location
 from perdure.store.postgres.migrate import check_schema, migrate
 from perdure.store.postgres.narrow import narrowed
-from perdure.store.postgres.presence import Life, Seen, look, worker_of
-from perdure.store.postgres.whole import read_whole, write_whole
-from perdure.store.protocol import Compacted, Finding, Old, Outcome, Prunable, Pruned, Terms, Which, Whole
+from perdure.store.postgres.news import News
+from perdure.store.postgres.presence import Absences, Life, Seen, heed_time, look, worker_of
+from perdure.store.postgres.queues import (
+    admit,
+    counted,
+    gone_holders,
+    in_line,
+    is_upkeep_due,
+    queues_of,
+    ready,
+    take,
+    wake,
+)
+from perdure.store.postgres.refusal import BROKEN, plain
+from perdure.store.postgres.whole import read_whole, read_wholes, write_whole
+from perdure.store.protocol import (
+    ANYTHING,
+    Arrival,
+    Compacted,
+    Crowd,
+    Departure,
+    Finding,
+    Old,
+    Outcome,
+    Prunable,
+    Pruned,
+    Terms,
+    Which,
+    Whole,
+)
+from perdure.store.queues import asked, is_ready, needs_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-_MANY: Final = 10_000
-AWAY_SECONDS: Final = 120.0
-"""How long a run waits for a server that is away before it stops."""
+    from perdure.store.debounce import Start
 
 
 class PostgresStore:
     """The store on a server. Safe to use from any thread; not from a forked child. Without `create` it is only read."""
 
     noticed = 0
+    lanes = LANES
 
-    def __init__(self, url: str, *, create: bool = True, seconds: float = 10.0, lease_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = True,
+        seconds: float = 10.0,
+        lease_seconds: float = 30.0,
+        away_seconds: float = 120.0,
+    ) -> None:
         where = read_location(url)
         self.location = where.shown
         self.created = False
         self._where = where
-        self._lease_seconds = lease_seconds
+        self.lease_seconds = lease_seconds
+        self._away_seconds = away_seconds
         self._joining = threading.Lock()
+        self._absences = Absences()
         self._life: Life | None = None
         self._worker: Worker | None = None
+        self._queues = {DEFAULT_QUEUE}
         opening = Line(where, seconds=seconds)
         with contextlib.closing(opening):
             _check_durability(opening)
             if create:
                 self.created = migrate(opening)
             check_schema(opening)
-        self._reader = Line(where, seconds=AWAY_SECONDS)
-        self._writer = Line(where, seconds=AWAY_SECONDS)
-        self._unsynced = Line(where, seconds=AWAY_SECONDS, synchronous=False)
+            opening.again(heed_time)
+        self._reader = Line(where, seconds=away_seconds)
+        self._writer = Line(where, seconds=away_seconds)
+        self._unsynced = Line(where, seconds=away_seconds, synchronous=False)
+        self._news = News(where)
+        self._lanes = Lanes(where, first=self._writer, unsynced=self._unsynced, seconds=away_seconds)
 
     def join(self) -> Worker:
         """Make this process known, with a lock that ends with its session."""
         with self._joining:
             if self._worker is None:
                 self._writer.refuse_fork()
-                self._life = Life(self._where, seconds=AWAY_SECONDS)
+                self._life = Life(self._where, seconds=self._away_seconds, lease_seconds=self.lease_seconds)
                 self._worker = self._life.begin()
             return self._worker
 
     def beat(self, worker_id: str) -> None:
         """Renew every lease of this worker."""
-        self._line_of(worker_id).fetch("beat", (worker_id,))
+        life = self._life
+        if life is not None and worker_id == life.worker_id:
+            life.beat()
+        else:
+            self._unsynced.fetch("beat", (worker_id,))
 
     def read_worker(self, worker_id: str) -> Worker | None:
         """The worker as it last made itself known."""
@@ -97,7 +158,7 @@ class PostgresStore:
             connection,
             worker_id,
             stall_seconds=stall_seconds,
-            lease_seconds=min(self._lease_seconds, stall_seconds),
+            lease_seconds=min(self.lease_seconds, stall_seconds),
             portable=self._where.portable,
         )
 
@@ -107,20 +168,33 @@ class PostgresStore:
         """Accept a run; an id that is known returns the row that is there."""
         worker = self.join()
 
-        def create(connection: psycopg.Connection[Any]) -> Run:
+        def create_held(connection: psycopg.Connection[Any]) -> Run:
+            if create(connection, run, (first, *claimed), worker.worker_id):
+                return run
+            return verified_run(_run_of(fetch(connection, "read_run", (run.run_id,))[0]))
+
+        def create_placed(connection: psycopg.Connection[Any]) -> Run:
             with connection.transaction():
-                inserted = fetch(connection, "insert_run", msgspec.structs.astuple(run))
+                placed = in_line(connection, [run])[0] if is_ready(run) else run
+                inserted = fetch(connection, "insert_run", msgspec.structs.astuple(placed))
                 if not inserted:
                     return verified_run(_run_of(fetch(connection, "read_run", (run.run_id,))[0]))
+                if run.queue not in self._queues:
+                    fetch(connection, "meet_queue", (run.queue,))
                 for blob in blobs:
                     fetch(connection, "insert_blob", blob)
                 for record in (first, *claimed):
                     fetch(connection, "insert_record", (inserted[0][0], *msgspec.structs.astuple(record)))
                 if claimed:
                     fetch(connection, "beat", (worker.worker_id,))
-            return run
+            self._queues.add(run.queue)
+            return placed
 
-        return self._writer.again(create)
+        at_once = claimed and not blobs and run.queue in self._queues and not is_ready(run)
+        created = self._writer.again(create_held if at_once else create_placed)
+        if not claimed:
+            self._news.tell([created.run_id])
+        return created
 
     def claim_run(self, run_id: str, worker_id: str, terms: Terms) -> Run:
         """Give the run to this worker, fenced by a new epoch."""
@@ -136,6 +210,8 @@ class PostgresStore:
                 seen = self._look(connection, run.holder, terms.stall_seconds)
                 presence = Presence.NONE if run.holder == worker_id else seen.presence
                 claimed = claim(run, claimant, seen.worker, presence, terms, unproven_seconds=seen.unproven_seconds)
+                if claimed.refusal is None and needs_place(run, terms):
+                    admit(connection, run)
                 if claimed.records:
                     fetch(connection, "beat", (worker_id,))
                     (extensions,) = rounds_of([Append(claimed.run, claimed.records)], epoch=run.epoch)
@@ -149,36 +225,10 @@ class PostgresStore:
 
     def append_all(self, batch: Sequence[Append], *, power: bool) -> list[Outcome]:
         """Extend journals in one transaction; each append is fenced by epoch and length."""
-        if not batch:
-            return []
-        line = self._writer if power else self._unsynced
-        try:
-            return self._append(line, batch)
-        except PerdureError as error:
-            if not isinstance(error.__cause__, server.IntegrityError):
-                return [error] * len(batch)
-            if len(batch) > 1:
-                return [self.append_all([append], power=power)[0] for append in batch]
-            fault = f"Run {batch[0].run.name}: {error.__cause__}."
-            return [InternalError(fault, safe="nothing was written.", hint="perdure verify")]
-
-    def _append(self, line: Line, batch: Sequence[Append]) -> list[Outcome]:
-        """Write, and where the answer was lost, write again: what had landed is refused then, and known by its head."""
-        rounds, patience, doubtful = rounds_of(batch), Patience(AWAY_SECONDS), False
-        while True:
-            try:
-                with line.use() as connection:
-                    landed = _written(connection, rounds)
-                    if doubtful and not all(landed):  # refused by its own first attempt?
-                        landed = [a or b for a, b in zip(landed, _newest(connection, rounds), strict=True)]
-                break
-            except (*BROKEN, server.SerializationFailure, server.DeadlockDetected) as error:
-                doubtful = True
-                patience.pause(error, self._where)
-        outcomes: list[Outcome] = [None] * len(batch)
-        for is_in, extension in zip(landed, (each for one in rounds for each in one), strict=True):
-            for place in extension.places:
-                outcomes[place] = None if is_in else refused(batch[place].run)
+        outcomes = self._lanes.append_all(batch, power=power)
+        left = [append.run.run_id for append in batch if append.run.state != RunState.RUNNING]
+        if left:
+            self._news.tell(left)
         return outcomes
 
     def holds(self, run_id: str, epoch: int) -> bool:
@@ -218,29 +268,80 @@ class PostgresStore:
         """Waiting runs whose time has come, or that have mail they had not heard of."""
         return [verified_run(_run_of(row)) for row in self._reader.fetch("list_due", (now, limit))]
 
-    def list_ready(self, *, agents: Sequence[str], now: float, stall_seconds: float, limit: int = 100) -> list[Run]:
+    def list_ready(
+        self,
+        *,
+        agents: Sequence[str],
+        queues: Sequence[str] = (),
+        version: str = "",
+        now: float,
+        stall_seconds: float,
+        limit: int = 100,
+    ) -> list[Run]:
         """Runs of these agents that may go on now: abandoned, due, queued."""
-        names, gone = list(agents), self._gone_holders(stall_seconds)
-        rows = self._reader.fetch("list_held", (names, gone, limit)) if gone else []
-        due = [run for run in self.list_due(now=now, limit=_MANY) if run.agent in names][:limit]
-        queued = sorted(
-            (_run_of(row) for agent in names for row in self._reader.fetch("list_queued", (agent, limit))),
-            key=lambda run: run.created_at,
-        )
-        return [*(verified_run(_run_of(row)) for row in rows), *due, *map(verified_run, queued[:limit])]
+        portable = self._where.portable
+        silence = min(self.lease_seconds, stall_seconds) if portable else stall_seconds
 
-    def _gone_holders(self, stall_seconds: float) -> list[str]:
-        """Those who hold runs and are not alive any more."""
+        def look_at_all(connection: psycopg.Connection[Any]) -> list[Run]:
+            def is_gone(holder: str) -> bool:
+                return self._absences.are_over(holder, self._look(connection, holder, stall_seconds))
 
-        def look_at_all(connection: psycopg.Connection[Any]) -> list[str]:
-            holders = [holder for (holder,) in fetch(connection, "list_holders")]
-            return [
-                holder
-                for holder in holders
-                if self._look(connection, holder, stall_seconds).presence is not Presence.ALIVE
-            ]
+            held = gone_holders(connection, is_gone, silence_seconds=silence, portable=portable)
+            return ready(connection, asked(agents, queues, version), held, now=now, limit=limit)
 
         return self._reader.again(look_at_all)
+
+    def wake_due(self, *, now: float, limit: int = 100) -> int:
+        """Let delayed runs whose time has come be ready."""
+
+        def wake_some(connection: psycopg.Connection[Any]) -> int:
+            if not is_upkeep_due(connection, now=now):
+                return 0
+            with connection.transaction():
+                return wake(connection, now=now, limit=limit)
+
+        return self._unsynced.again(wake_some)
+
+    def declare_queue(self, queue: Queue) -> None:
+        """Say what limits a queue has."""
+        self._writer.fetch("declare_queue", msgspec.structs.astuple(queue))
+
+    def list_queues(self) -> list[Queue]:
+        """Every queue that is known, by name."""
+        return self._reader.again(queues_of)
+
+    def count_queues(self) -> list[Crowd]:
+        """How many runs stand where in each queue."""
+        return self._reader.again(counted)
+
+    def take_tokens(self, bucket: str, tokens: int = 1, *, rate: float, burst: int) -> float:
+        """Take tokens out of a shared bucket, all of them or none, by the clock of the server."""
+
+        def take_some(connection: psycopg.Connection[Any]) -> float:
+            with connection.transaction():
+                return take(connection, bucket, tokens, rate=rate, burst=burst)
+
+        return self._unsynced.again(take_some) if rate else 0.0
+
+    def now(self) -> float:
+        """The server's time."""
+        ((now,),) = self._reader.fetch("read_clock")
+        return float(now)
+
+    def list_schedules(self) -> list[Schedule]:
+        """Every schedule, by name."""
+        return self._reader.again(schedules.schedules_of)
+
+    def change_schedule(self, before: Schedule | None, after: Schedule | None) -> bool:
+        """Put a schedule in place of another, if that is still what is kept."""
+        return self._writer.again(lambda connection: schedules.change_schedule(connection, before, after))
+
+    def debounce_run(self, start: Start) -> Run:
+        """Accept a start of a key, in the run of its key that nobody has taken, or as a new one."""
+        self.join()
+        run = self._writer.again(lambda connection: schedules.debounce(connection, start))
+        self._news.tell([run.run_id])
+        return run
 
     def list_workers(self) -> list[Worker]:
         """Every worker that is known."""
@@ -249,18 +350,19 @@ class PostgresStore:
     def ask_to_drain(self, worker_id: str) -> None:
         """Ask a worker to take nothing more."""
         self._unsynced.fetch("ask_to_drain", (worker_id,))
+        self._news.tell(ANYTHING)
+
+    def record_death(self, worker_id: str, cause: str) -> None:
+        """Keep how a worker's process ended."""
+        self._unsynced.fetch("record_death", (cause, worker_id))
 
     def load_journal(self, run_id: str) -> list[Record]:
-        """Every record of the run, verified."""
-
-        def load(connection: psycopg.Connection[Any]) -> list[Record]:
-            with check.snapshot(connection):
-                rows = fetch(connection, "read_run", (run_id,))
-                if not rows:
-                    raise unknown_run(run_id, self.location)
-                return verified(verified_run(_run_of(rows[0])), fetch(connection, "load_journal", (rows[0][0],)))
-
-        return self._reader.again(load)
+        """Every record of the run, verified; row and records are of one statement, and so of one moment."""
+        rows = self._reader.fetch("load_run", (run_id,))
+        if not rows:
+            raise unknown_run(run_id, self.location)
+        columns = 1 + len(Run.__struct_fields__)
+        return verified(verified_run(_run_of(rows[0][:columns])), [row[columns:] for row in rows[1:]])
 
     def load_blob(self, digest: bytes) -> bytes:
         """A large value, verified against its address."""
@@ -278,6 +380,8 @@ class PostgresStore:
                     raise unknown_run(mail.run_id, self.location)
                 if heard and states[0][0] in FINISHED:
                     raise deaf(mail.run_id)
+                if states[0][1]:
+                    refuse_moving(_run_of(fetch(connection, "read_run", (mail.run_id,))[0]))
                 is_second = once and fetch(connection, "find_mail", (mail.run_id, mail.kind, mail.key))
                 fresh = msgspec.structs.replace(mail, kind="refused" if is_second else mail.kind, taken=0)
                 digest = mail_digest(fresh)
@@ -285,7 +389,13 @@ class PostgresStore:
                 ((mail_id,),) = fetch(connection, "insert_mail", row)
             return msgspec.structs.replace(fresh, mail_id=mail_id, digest=digest)
 
-        return self._writer.again(deliver)
+        posted = self._writer.again(deliver)
+        self._news.tell([mail.run_id])
+        return posted
+
+    def wait_for_news(self, seconds: float) -> frozenset[str]:
+        """Wait until somebody tells of a run or of mail, for so long at most."""
+        return self._news.wait(seconds)
 
     def read_mail(self, run_id: str) -> list[Mail]:
         """All mail of the run, oldest first, verified."""
@@ -325,9 +435,31 @@ class PostgresStore:
         """Nothing: the server reuses room by itself."""
         return Compacted()
 
+    def pin_run(self, run_id: str, version: str, *, by: str) -> Run:
+        """Let only workers of this version take the run; any where it is empty."""
+        self.join()
+
+        def pin(connection: psycopg.Connection[Any]) -> Run:
+            with connection.transaction():
+                rows = fetch(connection, "lock_run", (run_id,))
+                if not rows:
+                    raise unknown_run(run_id, self.location)
+                run = verified_run(_run_of(rows[0]))
+                seen = self._look(connection, run.holder, Settings().stall_seconds)
+                after, records = pinned(run, version, seen.worker, seen.presence, by=by)
+                fetch(connection, "replace_run", (*msgspec.structs.astuple(after), rows[0][0]))
+                moving.insert_records(connection, [(rows[0][0], *msgspec.structs.astuple(each)) for each in records])
+            return after
+
+        return self._writer.again(pin)
+
     def load_whole(self, run_id: str) -> Whole:
         """The run, its journal and its mail, all of one moment."""
         return self._reader.again(lambda connection: read_whole(connection, run_id, location=self.location))
+
+    def load_wholes(self, run_ids: Sequence[str]) -> dict[str, Whole | PerdureError]:
+        """The same for several runs at once."""
+        return self._reader.again(lambda connection: read_wholes(connection, run_ids))
 
     def import_run(self, whole: Whole, blobs: Iterable[tuple[bytes, bytes]] = ()) -> Run:
         """Take in a run that was kept elsewhere, all or nothing; tried once, as its large values come but once."""
@@ -338,6 +470,39 @@ class PostgresStore:
         except BROKEN as error:
             raise plain(error, self._where) from error
 
+    def receive_runs(self, arrivals: Sequence[Arrival], load_blob: Callable[[bytes], bytes]) -> list[Outcome]:
+        """Take in runs that move here, parked until they are released."""
+        self.join()
+
+        def receive(connection: psycopg.Connection[Any]) -> list[Outcome]:
+            with connection.transaction():
+                return moving.receive(connection, arrivals, load_blob)
+
+        return self._writer.again(receive)
+
+    def close_runs(self, families: Sequence[Sequence[Departure]]) -> list[Outcome]:
+        """Close runs that came in elsewhere, each family as a whole."""
+        self.join()
+
+        def close(connection: psycopg.Connection[Any]) -> list[Outcome]:
+            def seen(run: Run) -> Seen:
+                return self._look(connection, run.holder, math.inf)
+
+            with connection.transaction():
+                return moving.close(connection, families, seen)
+
+        return self._writer.again(close)
+
+    def release_runs(self, moves: Sequence[tuple[str, str]]) -> list[Outcome]:
+        """Let runs go that are closed where they were."""
+        self.join()
+
+        def release(connection: psycopg.Connection[Any]) -> list[Outcome]:
+            with connection.transaction():
+                return moving.release(connection, moves)
+
+        return self._writer.again(release)
+
     def close(self) -> None:
         """Let go of the store; what was held is free at once."""
         with self._joining:
@@ -345,33 +510,9 @@ class PostgresStore:
                 with contextlib.suppress(PerdureError):
                     self._life.end()
                 self._life = None
-            for line in (self._reader, self._writer, self._unsynced):
-                line.close()
-
-
-def _written(connection: psycopg.Connection[Any], rounds: list[list[Extension]]) -> list[bool]:
-    """Send a batch; one round without large values and mail is one statement, which commits itself."""
-    extensions = [extension for one in rounds for extension in one]
-    if len(rounds) == 1 and not any(extension.blobs or extension.taken for extension in extensions):
-        landed = write(connection, extensions)
-        return [extension.run.run_id in landed for extension in extensions]
-    outcomes = []
-    with connection.transaction():
-        for one in rounds:
-            landed = write(connection, one)
-            for extension in one:
-                outcomes.append(extension.run.run_id in landed)
-                if outcomes[-1]:
-                    complete(connection, extension)
-    return outcomes
-
-
-def _newest(connection: psycopg.Connection[Any], rounds: list[list[Extension]]) -> list[bool]:
-    """Which extensions are the newest of their run: they landed before the answer was lost."""
-    extensions = [extension for one in rounds for extension in one]
-    rows = fetch(connection, "read_heads", ([extension.run.run_id for extension in extensions],))
-    heads = {run_id: (epoch, length, head) for run_id, epoch, length, head in rows}
-    return [heads.get(each.run.run_id) == (each.run.epoch, each.run.length, each.run.head) for each in extensions]
+            self._news.close()
+            self._reader.close()
+            self._lanes.close()
 
 
 def _run_of(row: tuple[Any, ...]) -> Run:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import apsw
 
 from perdure.errors import PerdureError
-from perdure.records import Mail, Run
-from perdure.store.chain import finding_of, is_whole_mail, sound_prefix, trusted_prefix
+from perdure.records import Mail, Run, is_whole_row
+from perdure.store.chain import finding_of, is_whole_mail, schedule_finding, sound_prefix, trusted_prefix
 from perdure.store.protocol import Finding
 from perdure.store.sqlite.loss import missing, verified_losses
 from perdure.store.sqlite.repair import stored_blob
+from perdure.store.sqlite.schedules import schedules_of
 from perdure.store.sqlite.statements import Q, count_commits, fetch, run_at
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def findings(
         lambda: _mail_findings(connection),
         lambda: _loss_findings(connection),
         lambda: _stray_findings(connection),
+        lambda: (schedule_finding(row) for row in schedules_of(connection) if not is_whole_row(row)),
     )
     for part in parts:
         try:

@@ -202,6 +202,14 @@ def check_schema(connection: apsw.Connection, path: Path) -> int:
     return version
 
 
+def read_version(path: Path, *, busy_seconds: float) -> int:
+    """The schema version of the database in this file; 0 where there is none."""
+    if not path.exists() or not path.stat().st_size:
+        return 0
+    with plain_errors(path), contextlib.closing(connect_to_read(path, busy_seconds=busy_seconds)) as connection:
+        return check_schema(connection, path)
+
+
 def is_outdated(connection: apsw.Connection, path: Path) -> bool:
     """Whether a database that is ours has the schema of an older perdure."""
     return check_schema(connection, path) < len(load_schema("perdure.store.sqlite"))
@@ -246,6 +254,12 @@ def explain(error: BaseException, path: Path | str) -> PerdureError:
                 f"{path} may not be written ({error}).",
                 safe=_ACKNOWLEDGED,
                 hint=f"give yourself write access to {folder}, or choose another place with PERDURE_STORE",
+            )
+        case apsw.CantOpenError() if folder.exists() and os.statvfs(folder).f_flag & os.ST_RDONLY:
+            return StoreReadOnly(
+                f"{path} may not be written: its file system is mounted to be read only.",
+                safe=_ACKNOWLEDGED,
+                hint=f"mount it to be written, or look at a copy: cp {shlex.quote(str(path))}* ELSEWHERE",
             )
         case apsw.NotADBError():
             return CheckpointCorrupt(

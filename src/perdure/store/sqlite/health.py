@@ -38,8 +38,9 @@ _MILLI: Final = 1000
 class Examined:
     """What a look found, and whether the store can be read any further."""
 
-    def __init__(self, path: Path, *, busy_seconds: float) -> None:
+    def __init__(self, path: Path, *, busy_seconds: float, room_bytes: int = NO_ROOM_BYTES) -> None:
         self.path = path
+        self._room_bytes = max(room_bytes, NO_ROOM_BYTES)
         self.signs: list[Sign] = []
         self.is_readable = False
         self.workers: list[Worker] = []
@@ -62,7 +63,7 @@ class Examined:
         except PerdureError as error:
             self.signs.append(Sign("store", "problem", error.message, error.hint))
             return
-        self.signs += _room_signs(path)
+        self.signs += _room_signs(path, room_bytes=self._room_bytes)
         mark = _beside(path, "mark")
         if path.exists() and path.stat().st_size:
             self.signs += _permission_signs(path)
@@ -146,7 +147,7 @@ def _engine_signs() -> Iterator[Sign]:
         yield _failed("engine", error)
 
 
-def _room_signs(path: Path) -> Iterator[Sign]:
+def _room_signs(path: Path, *, room_bytes: int) -> Iterator[Sign]:
     """The file system, the room on it, and whether what is synced there is really kept."""
     folder = next(parent for parent in path.parents if parent.exists())
     kind = file_system(folder)
@@ -158,7 +159,7 @@ def _room_signs(path: Path) -> Iterator[Sign]:
         yield Sign("place", "ok", f"{folder} is on {kind}" if kind else str(folder))
     disk = os.statvfs(folder)
     left = disk.f_bavail * disk.f_frsize
-    level: Level = "problem" if left < NO_ROOM_BYTES else "warning" if left < LITTLE_ROOM_BYTES else "ok"
+    level: Level = "problem" if left < room_bytes else "warning" if left < LITTLE_ROOM_BYTES else "ok"
     fix = f"free space under {folder}; perdure gc removes old runs" if level != "ok" else ""
     yield Sign("disk", level, f"{octets(left)} left under {folder}", fix)
     try:

@@ -14,6 +14,7 @@ from perdure.errors import CheckpointCorrupt, CommitsLost, saved_steps
 from perdure.records import FINISHED, Loss, Run, RunState, WaitReason, sealed_run
 from perdure.store.chain import is_whole, loss_digest
 from perdure.store.lease import Park, write_park
+from perdure.store.moving import has_left
 from perdure.store.sqlite.statements import Q, fetch, read_generation, replace_run, run_at
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _park_unfinished(connection: apsw.Connection, *, lost: int) -> None:
     for (number,) in fetch(connection, "list_numbers"):
         with contextlib.suppress(UnicodeDecodeError):
             run = run_at(connection, number)
-            if is_whole(run) and run.state not in FINISHED:
+            if is_whole(run) and run.state not in FINISHED and not has_left(run):
                 replace_run(connection, _parked(run, lost=lost), number)
 
 

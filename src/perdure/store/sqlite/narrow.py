@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 _UNFINISHED: Final = "state NOT IN ('completed', 'cancelled')"
 _AGENT: Final = "substr('.' || agent, -length(?)) = ?"
 _BEGINNING: Final = "((name >= ? AND name < ?) OR (run_id >= ? AND run_id < ?))"
+_PLAIN: Final = {
+    "since_at": "created_at >= ?",
+    "until_at": "created_at < ?",
+    "queue": "queue = ?",
+    "tenant": "tenant = ?",
+}
 _AMONG: Final = "{} IN (SELECT value FROM json_each(?))"
 _TAGGED: Final = (
     "tags <> '' AND NOT EXISTS (SELECT 1 FROM json_each(?) AS wanted WHERE NOT EXISTS"
@@ -41,12 +47,11 @@ def narrowed(query: str, which: Which) -> tuple[str, tuple[Any, ...]]:
         narrow(_AGENT, *(f".{which.agent}",) * 2)
     if which.beginning:
         narrow(_BEGINNING, *(which.beginning, which.beginning + _LAST) * 2)
-    if which.since_at:
-        narrow("created_at >= ?", which.since_at)
-    if which.until_at:
-        narrow("created_at < ?", which.until_at)
     if which.tags:
         narrow(_TAGGED, msgspec.json.encode(which.tags).decode())
+    for name, condition in _PLAIN.items():
+        if value := getattr(which, name):
+            narrow(condition, value)
     return Q[query].replace(":which", " AND ".join(conditions) or "true"), tuple(values)
 
 

@@ -21,6 +21,7 @@ from msgspec import Struct
 from perdure import clock
 from perdure.errors import StoreUnavailable
 from perdure.records import Worker
+from perdure.settings import current_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,6 +83,7 @@ class Life:
             lock_inode=self.inode,
             beat_at=clock.wall_seconds(),
             beat_boot=clock.boot_seconds(),
+            version=current_settings().version,
         )
 
     def end(self, *, forgotten: bool) -> None:

@@ -7,6 +7,7 @@ Beside `perdure.db` live `perdure.db-wal` (data: never delete it), `perdure.db-m
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,13 +17,46 @@ import msgspec
 
 from perdure import clock
 from perdure.errors import CheckpointCorrupt, CommitsLost, InternalError, LeaseLost, PerdureError, StoreUnavailable
-from perdure.records import FINISHED, Append, Kind, Loss, Mail, Record, Run, RunState, Worker, mail_digest
+from perdure.records import (
+    DEFAULT_QUEUE,
+    FINISHED,
+    Append,
+    Kind,
+    Loss,
+    Mail,
+    Queue,
+    Record,
+    Run,
+    RunState,
+    Schedule,
+    Worker,
+    mail_digest,
+)
 from perdure.settings import Settings
 from perdure.store import blobs
 from perdure.store.chain import deaf, taken_mail, unknown_run, verified, verified_mail, verified_run
+from perdure.store.health import refuse_full
 from perdure.store.lease import Presence, claim, held, refuse_other_worker
-from perdure.store.protocol import Compacted, Finding, Old, Outcome, Prunable, Pruned, Terms, Which, Whole
+from perdure.store.moving import refuse_moving
+from perdure.store.pinning import pinned
+from perdure.store.protocol import (
+    MOST_DEATHS,
+    Arrival,
+    Compacted,
+    Crowd,
+    Departure,
+    Finding,
+    Old,
+    Outcome,
+    Prunable,
+    Pruned,
+    Terms,
+    Which,
+    Whole,
+)
+from perdure.store.queues import asked, is_ready, needs_place
 from perdure.store.sql import changeable
+from perdure.store.sqlite import moving
 from perdure.store.sqlite.check import findings, hidden_damage
 from perdure.store.sqlite.connect import (
     connect,
@@ -43,16 +77,19 @@ from perdure.store.sqlite.loss import missing, record_loss, verified_losses
 from perdure.store.sqlite.narrow import narrowed
 from perdure.store.sqlite.presence import Life, Mark, exclusive, is_locked, is_named_lock_held, read_mark
 from perdure.store.sqlite.prune import Survey, compact, prunable, prune
+from perdure.store.sqlite.queues import admit, counted, in_line, is_upkeep_due, queues_of, ready, take, wake
 from perdure.store.sqlite.repair import find_run, repair
-from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, run_of, worker_of
+from perdure.store.sqlite.schedules import change_schedule, debounce, schedules_of
+from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, replace_run, run_of, worker_of
 from perdure.store.sqlite.transaction import Pen, Transaction
 from perdure.store.sqlite.whole import read_whole, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from perdure.store.debounce import Start
 
 _FORGET_WORKER_SECONDS: Final = 24 * 3600.0
-_MANY: Final = 10_000
 _TURNS: Final = frozenset({Kind.DELIVERY, Kind.ENDED, Kind.REPAIRED})
 """Records with which a run may change its state, its holder or what it waits for; the others only make it longer."""
 
@@ -60,16 +97,21 @@ _TURNS: Final = frozenset({Kind.DELIVERY, Kind.ENDED, Kind.REPAIRED})
 class SqliteStore:
     """The store in one file. Safe to use from any thread; not from a forked child. Without `create` it is only read."""
 
-    def __init__(self, path: str | Path, *, create: bool = True, seconds: float = 10.0) -> None:
+    lease_seconds = 0.0
+    lanes = 1
+
+    def __init__(self, path: str | Path, *, create: bool = True, seconds: float = 10.0, room_bytes: int = 0) -> None:
         self.path = Path(path).expanduser().absolute()
         self.location = str(path)
         self.created = False
         self.noticed = 0
         self._writable = create
         self._seconds = seconds
+        self._room_bytes = room_bytes
         self._writing = threading.RLock()
         self._reading = threading.Lock()
         self._rows: dict[str, int] = {}
+        self._queues = {DEFAULT_QUEUE}
         self._life: Life | None = None
         self._worker: Worker | None = None
         self._opened = contextlib.ExitStack()
@@ -189,8 +231,13 @@ class SqliteStore:
                 continue
             if is_locked(self._beside("life"), worker) is not True:
                 self._connection.execute(Q["delete_worker"], (worker.worker_id,))
-                with contextlib.suppress(OSError):
-                    (self._beside("life") / worker.worker_id).unlink()
+                self._forget_lock(worker.worker_id)
+        for (worker_id,) in fetch(self._connection, "forget_deaths", (MOST_DEATHS,)):
+            self._forget_lock(worker_id)
+
+    def _forget_lock(self, worker_id: str) -> None:
+        with contextlib.suppress(OSError):
+            (self._beside("life") / worker_id).unlink()
 
     def beat(self, worker_id: str) -> None:
         """Renew every lease of this worker; a beat needs no sync."""
@@ -224,8 +271,7 @@ class SqliteStore:
         if holder is None:
             is_held = is_named_lock_held(self._beside("life"), worker_id)
             return None, Presence.ALIVE if is_held else Presence.DEAD
-        locked = is_locked(self._beside("life"), holder)
-        if locked is False:
+        if holder.died_at or is_locked(self._beside("life"), holder) is False:
             return holder, Presence.DEAD
         same_boot = holder.boot_id == clock.boot_id()
         silence = clock.boot_seconds() - holder.beat_boot if same_boot else clock.wall_seconds() - holder.beat_at
@@ -235,20 +281,27 @@ class SqliteStore:
         self, run: Run, first: Record, blobs: Sequence[tuple[bytes, bytes]] = (), *, claimed: Sequence[Record] = ()
     ) -> Run:
         """Accept a run; an id that is known returns the row that is there."""
+        refuse_full(self.path, room_bytes=self._room_bytes)
         worker = self.join()
         with self._transaction() as connection:
             rows = fetch(connection, "read_run", (run.run_id,))
             if rows:
                 return verified_run(run_of(rows[0]))
+            if is_ready(run):
+                run = in_line(connection, run)
+            if run.queue not in self._queues:
+                connection.execute(Q["meet_queue"], (run.queue,))
             connection.execute(Q["insert_run"], msgspec.structs.astuple(run))
             self._rows[run.run_id] = connection.last_insert_rowid()
             self._insert(self._rows[run.run_id], (first, *claimed), blobs)
             if claimed:
                 self._beat(connection, worker.worker_id)
+        self._queues.add(run.queue)
         return run
 
     def claim_run(self, run_id: str, worker_id: str, terms: Terms) -> Run:
         """Give the run to this worker, fenced by a new epoch."""
+        refuse_full(self.path, room_bytes=self._room_bytes)
         claimant = self.join()
         refuse_other_worker(claimant, worker_id)
         with self._transaction() as connection:
@@ -260,6 +313,8 @@ class SqliteStore:
             if run.holder == worker_id:
                 presence = Presence.NONE
             claimed = claim(run, claimant, holder, presence, terms)
+            if claimed.refusal is None and needs_place(run, terms):
+                admit(connection, run)
             if claimed.records:
                 self._rows[run_id] = rows[0][0]
                 self._beat(connection, worker_id)
@@ -288,19 +343,20 @@ class SqliteStore:
         run = append.run
         number = self._number(run.run_id)
         fence = (number, run.run_id, epoch, run.length - len(append.records))
-        if _only_grows(append):
-            progress = (run.updated_at, run.deliveries, run.steps, run.suspects, run.length)
-            self._connection.execute(
-                Q["extend_run"], (*progress, run.tokens, run.dollars, run.head, run.digest, *fence)
-            )
-        else:
+        if not (_only_grows(append) and self._lengthen(run, fence)):
             self._connection.execute(Q["update_run"], (*changeable(run), *fence))
-        if self._connection.changes() != 1:
-            return LeaseLost(f"Run {run.name} is held by another worker now.")
+            if self._connection.changes() != 1:
+                return LeaseLost(f"Run {run.name} is held by another worker now.")
         self._insert(number, append.records, append.blobs)
         for mail_id in append.taken:
             self._take(mail_id, run)
         return None
+
+    def _lengthen(self, run: Run, fence: tuple[int, str, int, int]) -> bool:
+        """Change only what grows with a journal, so that a step writes no index; whether the run was still moving."""
+        progress = (run.updated_at, run.deliveries, run.steps, run.suspects, run.length)
+        self._connection.execute(Q["extend_run"], (*progress, run.tokens, run.dollars, run.head, run.digest, *fence))
+        return self._connection.changes() == 1
 
     def _number(self, run_id: str) -> int:
         """The run's number in this file; 0, which no run has, where there is none."""
@@ -359,22 +415,71 @@ class SqliteStore:
         """Waiting runs whose time has come, or that have mail they had not heard of."""
         return [verified_run(run_of(row)) for row in self._read("list_due", (now, limit))]
 
-    def list_ready(self, *, agents: Sequence[str], now: float, stall_seconds: float, limit: int = 100) -> list[Run]:
+    def list_ready(
+        self,
+        *,
+        agents: Sequence[str],
+        queues: Sequence[str] = (),
+        version: str = "",
+        now: float,
+        stall_seconds: float,
+        limit: int = 100,
+    ) -> list[Run]:
         """Runs of these agents that may go on now: abandoned, due, queued."""
-        names = msgspec.json.encode(list(agents)).decode()
-        gone = msgspec.json.encode(self._gone_holders(stall_seconds)).decode()
-        rows = self._read("list_held", (names, gone, limit))
-        due = [run for run in self.list_due(now=now, limit=_MANY) if run.agent in agents][:limit]
-        queued = sorted(
-            (run_of(row) for agent in agents for row in self._read("list_queued", (agent, limit))),
-            key=lambda run: run.created_at,
-        )
-        return [*(verified_run(run_of(row)) for row in rows), *due, *map(verified_run, queued[:limit])]
+        holders = {holder for _, holder in self._read("list_holders", ())}
+        gone = {holder for holder in holders if not self.is_alive(holder, stall_seconds=stall_seconds)}
+        with self._snapshot() as reader:
+            return ready(reader, asked(agents, queues, version), gone, now=now, limit=limit)
 
-    def _gone_holders(self, stall_seconds: float) -> list[str]:
-        """Those who hold runs and are not alive any more."""
-        holders = [holder for (holder,) in self._read("list_holders", ())]
-        return [holder for holder in holders if not self.is_alive(holder, stall_seconds=stall_seconds)]
+    def wake_due(self, *, now: float, limit: int = 100) -> int:
+        """Let delayed runs whose time has come be ready; whoever finds none writes nothing."""
+        with self._snapshot() as reader:
+            if not is_upkeep_due(reader, now=now):
+                return 0
+        with self._transaction(power=False, counted=False) as connection:
+            return wake(connection, now=now, limit=limit)
+
+    def declare_queue(self, queue: Queue) -> None:
+        """Say what limits a queue has."""
+        with self._transaction(counted=False) as connection:
+            connection.execute(Q["declare_queue"], msgspec.structs.astuple(queue))
+
+    def list_queues(self) -> list[Queue]:
+        """Every queue that is known, by name."""
+        with self._snapshot() as reader:
+            return queues_of(reader)
+
+    def count_queues(self) -> list[Crowd]:
+        """How many runs stand where in each queue, all of one moment."""
+        with self._snapshot() as reader:
+            return counted(reader)
+
+    def take_tokens(self, bucket: str, tokens: int = 1, *, rate: float, burst: int) -> float:
+        """Take tokens out of a shared bucket, all of them or none."""
+        if not rate:
+            return 0.0
+        with self._transaction(power=False, counted=False) as connection:
+            return take(connection, bucket, tokens, rate=rate, burst=burst)
+
+    def now(self) -> float:
+        """The time that everybody on this machine goes by."""
+        return clock.wall_seconds()
+
+    def list_schedules(self) -> list[Schedule]:
+        """Every schedule, by name."""
+        with self._snapshot() as reader:
+            return schedules_of(reader)
+
+    def change_schedule(self, before: Schedule | None, after: Schedule | None) -> bool:
+        """Put a schedule in place of another, if that is still what is kept."""
+        with self._transaction(counted=False) as connection:
+            return change_schedule(connection, before, after)
+
+    def debounce_run(self, start: Start) -> Run:
+        """Accept a start of a key, in the run of its key that nobody has taken, or as a new one."""
+        self.join()
+        with self._transaction() as connection:
+            return debounce(connection, start, now=clock.wall_seconds())
 
     def list_workers(self) -> list[Worker]:
         """Every worker that is known."""
@@ -384,6 +489,11 @@ class SqliteStore:
         """Ask a worker to take nothing more."""
         with self._transaction(power=False, counted=False) as connection:
             connection.execute(Q["ask_to_drain"], (clock.wall_seconds(), worker_id))
+
+    def record_death(self, worker_id: str, cause: str) -> None:
+        """Keep how a worker's process ended."""
+        with self._transaction(power=False, counted=False) as connection:
+            connection.execute(Q["record_death"], (cause, clock.wall_seconds(), worker_id))
 
     def load_journal(self, run_id: str) -> list[Record]:
         """Every record of the run, verified."""
@@ -408,6 +518,8 @@ class SqliteStore:
                 raise unknown_run(mail.run_id, self.location)
             if heard and states[0][0] in FINISHED:
                 raise deaf(mail.run_id)
+            if states[0][1]:
+                refuse_moving(run_of(fetch(connection, "read_run", (mail.run_id,))[0]))
             is_second = once and fetch(connection, "find_mail", (mail.run_id, mail.kind, mail.key))
             fresh = msgspec.structs.replace(mail, kind="refused" if is_second else mail.kind, taken=0)
             digest = mail_digest(fresh)
@@ -417,6 +529,11 @@ class SqliteStore:
             mail_id = connection.last_insert_rowid()
             connection.execute(Q["raise_base"], (1,))
         return msgspec.structs.replace(fresh, mail_id=mail_id, digest=digest)
+
+    def wait_for_news(self, seconds: float) -> frozenset[str]:
+        """Nobody tells; whoever waits looks now and then."""
+        clock.sleep(seconds)
+        return frozenset()
 
     def read_mail(self, run_id: str) -> list[Mail]:
         """All mail of the run, oldest first, verified."""
@@ -475,16 +592,56 @@ class SqliteStore:
             self._fork.refuse()
             return compact(self._connection, self.path, self._beside("life"), own_id=worker.worker_id)
 
+    def pin_run(self, run_id: str, version: str, *, by: str) -> Run:
+        """Let only workers of this version take the run; any where it is empty."""
+        self.join()
+        with self._transaction() as connection:
+            rows = fetch(connection, "read_run", (run_id,))
+            if not rows:
+                raise unknown_run(run_id, self.location)
+            run = verified_run(run_of(rows[0]))
+            after, records = pinned(run, version, *self._presence(run, Settings().stall_seconds), by=by)
+            replace_run(connection, after, rows[0][0])
+            self._insert(rows[0][0], records, ())
+        return after
+
     def load_whole(self, run_id: str) -> Whole:
         """The run, its journal and its mail, all of one moment."""
         with self._snapshot() as reader:
             return read_whole(reader, run_id, location=self.location)
+
+    def load_wholes(self, run_ids: Sequence[str]) -> dict[str, Whole | PerdureError]:
+        """The same for several runs at once."""
+        with self._snapshot() as reader:
+            return moving.read_wholes(reader, run_ids, location=self.location)
 
     def import_run(self, whole: Whole, blobs: Iterable[tuple[bytes, bytes]] = ()) -> Run:
         """Take in a run that was kept elsewhere, all of it or nothing."""
         self.join()
         with self._transaction() as connection:
             return write_whole(connection, whole, blobs)
+
+    def receive_runs(self, arrivals: Sequence[Arrival], load_blob: Callable[[bytes], bytes]) -> list[Outcome]:
+        """Take in runs that move here, parked until they are released."""
+        self.join()
+        with self._transaction() as connection:
+            return [moving.receive(connection, arrival, load_blob) for arrival in arrivals]
+
+    def close_runs(self, families: Sequence[Sequence[Departure]]) -> list[Outcome]:
+        """Close runs that came in elsewhere, each family as a whole."""
+        self.join()
+        with self._transaction() as connection:
+            return [moving.close(connection, family, self._look_for_good) for family in families]
+
+    def _look_for_good(self, run: Run) -> tuple[Worker | None, Presence]:
+        """Who holds the run; a process that is silent but there still counts."""
+        return self._presence(run, math.inf)
+
+    def release_runs(self, moves: Sequence[tuple[str, str]]) -> list[Outcome]:
+        """Let runs go that are closed where they were."""
+        self.join()
+        with self._transaction() as connection:
+            return [moving.release(connection, run_id, token) for run_id, token in moves]
 
     def _transaction(self, *, power: bool = True, counted: bool = True) -> Transaction:
         """The one way to write; `counted` where the commit is one that must not be lost unnoticed."""

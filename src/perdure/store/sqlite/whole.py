@@ -40,6 +40,7 @@ def write_whole(connection: apsw.Connection, whole: Whole, blobs: Iterable[tuple
         connection.execute(Q["import_mail"], msgspec.structs.astuple(mail)[1:])
         run = heard_of(run, connection.last_insert_rowid())
     connection.execute(Q["raise_base"], (len(whole.mail),))
+    connection.execute(Q["meet_queue"], (run.queue,))
     connection.execute(Q["insert_run"], msgspec.structs.astuple(run))
     number = connection.last_insert_rowid()
     for blob in blobs:

@@ -1,0 +1,84 @@
+"""The limit of the server: bare psycopg, one prepared statement, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import psycopg
+
+from benchmarks.contenders.raw import row
+from benchmarks.stopwatch import Stopwatch
+
+SCHEMA = (
+    "CREATE TABLE records (run BIGINT, seq BIGINT, kind TEXT, key TEXT, name TEXT, digest BYTEA, value TEXT,"
+    " PRIMARY KEY (run, seq))"
+)
+INSERT = "INSERT INTO records (run, seq, kind, key, name, digest, value) VALUES (%s, %s, %s, %s, %s, %b, %s)"
+INSERT_MANY = (
+    "INSERT INTO records (run, seq, kind, key, name, digest, value) SELECT * FROM"
+    " unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[], %b::bytea[], %s::text[])"
+)
+
+
+def sequential(*, directory: Path, url: str, steps: int, warm_up: int) -> dict[str, float]:
+    """Commit one row of about 200 bytes at a time."""
+    connection = opened(directory, url, warm_up=warm_up)
+    stopwatch = Stopwatch()
+    for seq in range(steps):
+        connection.execute(INSERT, row(run=1, seq=seq))
+    rates = stopwatch.rates(steps)
+    connection.close()
+    return rates
+
+
+def concurrent_group(*, directory: Path, url: str, runs: int, steps: int, warm_up: int) -> dict[str, float]:
+    """Commit rows of as many tasks through one writer thread, which commits all that has queued up at once.
+
+    The same construction as on SQLite; a batch is one statement over arrays, in one round trip.
+    """
+    connection = opened(directory, url, warm_up=warm_up)
+    waiting: SimpleQueue[tuple[tuple[object, ...], Future[None]] | None] = SimpleQueue()
+
+    def write() -> None:
+        while (first := waiting.get()) is not None:
+            batch = [first]
+            while not waiting.empty() and (another := waiting.get()) is not None:
+                batch.append(another)
+            connection.execute(INSERT_MANY, [list(column) for column in zip(*(row for row, _ in batch), strict=True)])
+            for _, future in batch:
+                future.set_result(None)
+
+    async def task(run: int) -> None:
+        for seq in range(steps):
+            future: Future[None] = Future()
+            waiting.put((row(run=run + 1, seq=seq), future))
+            await asyncio.wrap_future(future)
+
+    async def measured() -> dict[str, float]:
+        stopwatch = Stopwatch()
+        await asyncio.gather(*(task(run) for run in range(runs)))
+        return stopwatch.rates(runs * steps)
+
+    writer = Thread(target=write)
+    writer.start()
+    rates = asyncio.run(measured())
+    waiting.put(None)
+    writer.join()
+    connection.close()
+    return rates
+
+
+def opened(directory: Path, url: str, *, warm_up: int = 0) -> psycopg.Connection[Any]:
+    """Make the table, and commit so many rows before measuring begins."""
+    assert directory.is_dir()
+    connection: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True)
+    connection.prepare_threshold = 0
+    connection.execute(SCHEMA)
+    for seq in range(1 + warm_up):
+        connection.execute(INSERT, row(run=0, seq=seq))
+    return connection

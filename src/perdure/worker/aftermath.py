@@ -1,0 +1,74 @@
+"""What follows from the end of a worker's process: another at once, later or once the code changed, or none. Pure."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from perdure.errors import StoreError
+from perdure.settings import Settings
+from perdure.worker.death import exit_code_of
+
+if TYPE_CHECKING:
+    from perdure.worker.child import Child
+
+GOOD_WHILE_SECONDS: Final = 60.0
+"""A worker that lived so long, or finished a run, has not died at once: the pauses before new ones begin anew."""
+
+LONGEST_PAUSE_SECONDS: Final = 30.0
+LONGEST_BUSY_PAUSE_SECONDS: Final = 2.0
+"""The longest where the dead one had taken a run: one that kills is parked soon, and others should not wait for it."""
+
+_FIRST_PAUSE_SECONDS: Final = 0.25
+
+
+class Plan(Struct, frozen=True):
+    """How to treat a worker."""
+
+    settings: Settings
+    grace_seconds: float = 30.0
+    reload: bool = False
+    code: str = ""
+    """What it loads, as a person calls it."""
+
+
+class Again(Struct, frozen=True):
+    """Another worker is to be started, after so many seconds."""
+
+    seconds: float = 0.0
+
+
+class AwaitChange(Struct, frozen=True):
+    """Another worker is to be started once the code has changed."""
+
+
+class Leave(Struct, frozen=True):
+    """No other worker is to be started."""
+
+    exit_code: int
+
+
+def pause_seconds(deaths: int, *, is_busy: bool = False) -> float:
+    """How long to wait after so many deaths in a row: the first costs nothing."""
+    longest = LONGEST_BUSY_PAUSE_SECONDS if is_busy else LONGEST_PAUSE_SECONDS
+    return min(longest, _FIRST_PAUSE_SECONDS * 2.0 ** min(deaths - 2, 10)) if deaths > 1 else 0.0
+
+
+def decide(
+    child: Child, status: int, *, deaths: int, asked: bool, reloading: bool, plan: Plan
+) -> Again | AwaitChange | Leave:
+    """What follows from the end of a worker; `deaths` so many have died in a row, this one included."""
+    code = 0 if child.ended is not None and os.WIFSIGNALED(status) else exit_code_of(status)
+    if asked:
+        return Leave(code)
+    if reloading:
+        return Again()
+    if child.ended is not None:
+        return Leave(code)  # somebody asked the worker itself
+    if child.is_ready:
+        return Again(pause_seconds(deaths, is_busy=child.runs > 0))
+    if code == StoreError.exit_code:
+        return Again(pause_seconds(deaths)) if deaths else Leave(code)  # it is away: was it there before?
+    return AwaitChange() if plan.reload else Leave(code)
