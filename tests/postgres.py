@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -19,6 +20,8 @@ import psycopg
 from perdure import clock
 from perdure.store.postgres.location import read_location
 from tests.chaos.server import Server
+
+_NUMBERED: Final = (("runs", "run"), ("mailbox", "mail"), ("set_aside", "id"))
 
 
 @functools.cache
@@ -68,8 +71,10 @@ def empty(url: str) -> None:
         named = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_name <> 'meta'"
         tables = [name for (name,) in connection.execute(named, (where.schema,))]
         if tables:
-            emptying = "; ".join(f"DELETE FROM {table}" for table in tables)
-            connection.execute(f"{emptying}; INSERT INTO queues (name) VALUES ('default')")
+            connection.execute("; ".join(f"DELETE FROM {table}" for table in tables))  # noqa: S608 - our own tables
+            connection.execute("INSERT INTO queues (name) VALUES ('default')")
+            for table, column in _NUMBERED:
+                connection.execute("SELECT setval(pg_get_serial_sequence(%s, %s), 1, false)", (table, column))
 
 
 @contextmanager

@@ -143,7 +143,7 @@ class RunWaits(PerdureError):
 
 
 class LeaseLapsed(RunWaits):
-    """The store could not be reached to renew the run's lease, so that it stopped; it goes on once the store is back."""
+    """The store could not be reached to renew the run's lease, so it stopped; it goes on once the store is back."""
 
     code = "lease_lapsed"
     exit_code = 6

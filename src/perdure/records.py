@@ -626,8 +626,9 @@ def run_digest(run: Run) -> bytes:
         fields = (*fields, run.wake_at, run.heard, run.tags)
     if (run.tokens, run.dollars) != (0, 0.0):
         fields = (*fields, run.tokens, run.dollars)
-    if run.turn or run.queue != DEFAULT_QUEUE or run.priority or run.tenant or run.version:
-        fields = (*fields, run.queue, run.priority, run.tenant, run.turn, run.version)
+    placed = (run.queue, run.priority, run.tenant, run.turn, run.version)
+    if placed != (DEFAULT_QUEUE, 0, "", 0, ""):
+        fields = (*fields, *placed)
     return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
 
 

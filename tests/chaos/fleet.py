@@ -91,7 +91,7 @@ class Fleet:
             post.is_frozen = False
         elif post.process is not None:
             victim = post.innermost()
-            post.is_killed = victim == post.first()
+            post.is_killed = victim == post.first() or not post.worker_id()
             _send(victim, signal.SIGKILL)
 
     def freeze(self, post: Post) -> None:

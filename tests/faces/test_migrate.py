@@ -159,6 +159,7 @@ def test_script_that_is_started_at_the_old_store_is_told_where_its_run_went(desk
         assert [line[:9] for line in lines] == ["perdure: ", "   safe: ", "     do: "]
         assert "was moved to" in lines[0]
         assert "--store" in lines[2]
+    assert desk.place.perdure("inbox", "--json").json()["questions"] == []
     assert desk.place.perdure("answer", "asked", "yes").code == 5
     assert desk.place.perdure("cancel", "asked", "--yes").code == 5
     assert desk.place.lines("log.txt") == before

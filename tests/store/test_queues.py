@@ -11,7 +11,9 @@ from perdure.errors import CheckpointCorrupt, DeliveriesExhausted, QueueFull, Ru
 from perdure.records import Queue, Run, RunState, sealed_run
 from perdure.store.lease import Park, write_park
 from perdure.store.portable import adopted
+from perdure.store.postgres.presence import RETURN_SECONDS, life_key
 from tests.store.journals import AGENT, PARDON, TERMS, claimed, created, ending, held_run, land, letter, new_run, step
+from tests.store.places import PostgresPlace
 
 if TYPE_CHECKING:
     from perdure.store.protocol import Store
@@ -305,6 +307,24 @@ class TestMail:
         again = claimed(store)
         land(store, step(again, taken=(mail.mail_id,)))
         assert store.read_mail("run-1")[0].taken == again.length + 1
+
+
+class TestHolders:
+    def test_run_whose_holder_lost_its_session_is_ready_long_before_its_lease_ends(
+        self, place: Place, manual_clock: ManualClock
+    ) -> None:
+        if not isinstance(place, PostgresPlace) or "portable" in place.url:
+            pytest.skip("only a server knows sessions, and only where it is asked for them")
+        store, other = place.open(), place.open()
+        held_run(store)
+        assert ready(other) == []
+        number = life_key(store.join().worker_id) % 2**64
+        halves = (number >> 32, number & 0xFFFFFFFF)
+        found = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objid = %s"
+        place.write(f"SELECT pg_terminate_backend(pid, 10000) FROM ({found})", halves)  # noqa: S608 - of ours
+        ready(other)
+        manual_clock.advance(RETURN_SECONDS)
+        assert ready(other) == ["run-1"]
 
 
 class TestPaused:

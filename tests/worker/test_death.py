@@ -114,6 +114,12 @@ def test_worker_that_cannot_begin_is_not_replaced_unless_the_store_was_there_bef
     assert decided(child(ready=False), REFUSED, deaths=0, reload=True) == AwaitChange()
 
 
+def test_worker_that_is_killed_while_it_begins_is_replaced_where_one_like_it_has_begun_before() -> None:
+    assert decided(child(ready=False), signal.SIGKILL, deaths=2) == Again(0.25)
+    assert decided(child(ready=False), signal.SIGKILL, deaths=0) == Leave(137)
+    assert decided(child(ready=False), signal.SIGKILL, deaths=2, asked=True) == Leave(137)
+
+
 def test_change_is_seen_once_and_a_file_that_is_gone_may_come_back(tmp_path: Path) -> None:
     file, watch = tmp_path / "app.py", Watch()
     file.write_text("1")

@@ -189,6 +189,12 @@ def test_effect_whose_intent_was_held_up_past_the_lease_is_not_begun_before_it_i
         (run,) = store.list_runs()
         kinds = [record.kind for record in store.load_journal(run.run_id)]
     assert kinds.count("delivery") >= 2
+    assert [kind for kind in kinds if kind in ("intent", "verdict", "receipt")] == [
+        "intent",
+        "verdict",
+        "intent",
+        "receipt",
+    ]
 
 
 def test_run_of_a_worker_that_is_cut_off_goes_on_elsewhere_and_happens_once(crew: Crew, wire: Proxy) -> None:
@@ -210,12 +216,17 @@ def test_run_of_a_worker_that_is_cut_off_goes_on_elsewhere_and_happens_once(crew
     assert crew.log().count("pay a") == 1
 
 
+@pytest.mark.parametrize("holder", ["worker", "script"])
 @pytest.mark.parametrize("agent", ["blocked", "blocked_loop"])
-def test_step_that_blocks_for_three_leases_keeps_its_run(direct: Crew, agent: str) -> None:
-    run = direct.start(agent, name="a")
-    for _ in range(2):
+def test_step_that_blocks_for_three_leases_keeps_its_run(direct: Crew, agent: str, holder: str) -> None:
+    if holder == "worker":
+        direct.start(agent, name="a")
         direct.worker()
-    direct.until(lambda: run in direct.ended())
+    else:
+        direct.script("app.py", agent, "a")
+    direct.until(lambda: direct.log() == ["begin a"])
+    direct.worker()
+    direct.until(lambda: {state for state, _ in direct.states().values()} == {"completed"})
     assert direct.log() == ["begin a", "end a", "pay a"]
 
 

@@ -46,6 +46,23 @@ POISON = """
                 eaten.append(bytearray(b"x" * 5_000_000))
         os.kill(os.getpid(), signal.SIGKILL)
 
+    @perdure.agent
+    def patient(name: str) -> str:
+        return stay(name)
+
+    @perdure.agent
+    def ringleader(others: int) -> None:
+        # It kills its process once the others are in it as well; the third time they may be kept from it.
+        log("ringleader")
+        lines = open("log.txt").read().splitlines()
+        deaths = lines.count("ringleader")
+        patience = time.monotonic() + (3 if deaths == 3 else 30)
+        while time.monotonic() < patience:
+            if open("log.txt").read().count("holding") >= others * deaths:
+                break
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
     if __name__ == "__main__":
         for number in range(int(sys.argv[1])):
             perdure.start(bystander, f"n{number}", queue="default")
@@ -89,6 +106,18 @@ def test_run_that_kills_is_parked_alone_and_two_hundred_others_complete(crew: Cr
     for _ in range(2):
         crew.worker("--concurrency", "10")
     check_poisoned(crew, run, cause=cause)
+
+
+def test_runs_that_shared_every_process_with_a_killer_are_not_parked_with_it(crew: Crew) -> None:
+    killer = crew.start("ringleader", others=3)
+    others = [crew.start("patient", name=f"n{number}") for number in range(3)]
+    crew.worker()
+    crew.until(lambda: any(each["event"] == "run_refused" and each["run_id"] == killer for each in crew.told))
+    for number in range(3):
+        crew.let_go(f"n{number}")
+    crew.until(lambda: set(others) <= set(crew.ended()))
+    assert crew.log().count("ringleader") == 3
+    assert crew.states()[killer] == ("waiting", "parked")
 
 
 class Pen:

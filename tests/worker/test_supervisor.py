@@ -153,6 +153,7 @@ def test_asked_once_it_drains_once_whoever_else_hears_the_signal(
     crew.until(lambda: "holding a" in crew.log())
     os.killpg(worker.pid, number) if whole_group else worker.send_signal(number)
     crew.until(lambda: told(crew, "worker_draining"))
+    assert crew.states()[run] == ("running", "")
     crew.let_go("a")
     assert worker.wait(PATIENCE) == 0
     assert len(told(crew, "worker_draining")) == len(told(crew, "worker_stopped")) == 1

@@ -23,6 +23,7 @@ from perdure.forms import approving
 from perdure.records import Record, Run, RunState, WaitReason
 from perdure.replay import Journal
 from perdure.status import Commands, OpenWait, Status, open_effects, open_waits
+from perdure.store.moving import has_left
 from perdure.store.protocol import Which
 from perdure.telemetry.text import counted, legible
 
@@ -120,7 +121,8 @@ def _page(store: Store, page: Page) -> tuple[list[Item], bool]:
 def _items(store: Store) -> Iterator[Item]:
     """Every run that needs somebody, oldest first; journals are read as they are come to."""
     for run in heapq.merge(_oldest_first(store, _WAITING), _oldest_first(store, _HELD), key=lambda run: run.created_at):
-        item = _item(store, run) if run.length > _NEVER_BEGUN else None
+        is_quiet = run.length <= _NEVER_BEGUN or has_left(run)
+        item = None if is_quiet else _item(store, run)
         if item is not None:
             yield item
 

@@ -119,7 +119,7 @@ def _objects(store: Store) -> tuple[tuple[WorkerObject, ...], int]:
             each.pid,
             each.host,
             each.beat_at,
-            alive=store.is_alive(each.worker_id, stall_seconds=current_settings().stall_seconds),
+            alive=not each.died_at and store.is_alive(each.worker_id, stall_seconds=current_settings().stall_seconds),
             draining=each.drain_at > 0,
             runs=counts.get(each.worker_id, 0),
             death=each.death,

@@ -69,6 +69,8 @@ def decide(
         return Leave(code)  # somebody asked the worker itself
     if child.is_ready:
         return Again(pause_seconds(deaths, is_busy=child.runs > 0))
+    if deaths and (code == StoreError.exit_code or os.WIFSIGNALED(status)):
+        return Again(pause_seconds(deaths))  # one like it has begun before: its store is away, or somebody killed it
     if code == StoreError.exit_code:
-        return Again(pause_seconds(deaths)) if deaths else Leave(code)  # it is away: was it there before?
+        return Leave(code)
     return AwaitChange() if plan.reload else Leave(code)

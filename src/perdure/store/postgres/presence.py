@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from perdure.store.postgres.location import Location
 
 _FORGET_WORKER_SECONDS: Final = 24 * 3600.0
-RETURN_SECONDS: Final = 1.5
+RETURN_SECONDS: Final = 1.0
 """For so long a worker whose session has ended may open a new one before others go on with its runs."""
 
 _SAME_ABSENCE_SECONDS: Final = 10.0
