@@ -496,10 +496,10 @@ def named(found: Finding | Run) -> str:
 
 
 SqliteIsLikeMemory.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 PostgresIsLikeMemory.TestCase.settings = settings(
-    max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=10, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestSqliteIsLikeMemory = SqliteIsLikeMemory.TestCase
 TestPostgresIsLikeMemory = PostgresIsLikeMemory.TestCase
