@@ -5,6 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from perdure.queues import forget_declared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts the tests in its background has Ctrl-C ignored, and all they start would inherit that.
@@ -13,3 +21,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The tests start thousands of processes: each would compile the package anew where nobody may keep bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+@pytest.fixture(autouse=True)
+def queues_of_its_own() -> Iterator[None]:
+    """Tests share a process, and what one declares of a queue is nothing to the next."""
+    yield
+    forget_declared()

@@ -74,8 +74,9 @@ def test_accepted_run_and_mail_wake_whoever_waits(opened: Any) -> None:
 
 def test_steps_are_not_told_of(opened: Any) -> None:
     waiting, other = opened(), opened()
-    run = held_run(other)
     listening(waiting)
+    run = held_run(other)
+    assert heard(waiting) == {"run-1"}
     for _ in range(20):
         append = step(run)
         assert outcome_of(other, append) is None

@@ -122,9 +122,9 @@ def test_a_pending_line_that_was_not_put_down_whole_was_never_begun(work: Path) 
 
 def test_a_line_without_room_leaves_the_file_as_it_was_and_fails(bench: Workbench) -> None:
     target = bench.work / "log.txt"
-    limited = ("sh", "-c", 'ulimit -f 600 && exec "$@"', "sh")
+    limited = ("sh", "-c", 'ulimit -f 1200 && exec "$@"', "sh")
     small = {"path": str(target), "line": "y" * 100_000}
-    target.write_bytes(b"x" * 250_000 + b"\n")
+    target.write_bytes(b"x" * 550_000 + b"\n")
     before = target.read_bytes()
     ended = bench.run("append_once", small, *limited)
     assert ended.returncode == 1, ended
