@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from perdure.errors import PerdureError
+from perdure.store.protocol import ANYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +66,10 @@ class News:
                     await heard.wait()
         finally:
             forget()
+
+    def wake_all(self) -> None:
+        """The session ends: whoever waits sees that."""
+        self._tell(ANYTHING)
 
     def _listen(self) -> None:
         session = self._session

@@ -213,9 +213,11 @@ class Runner:
     def _look_until_closed(self) -> None:
         looks, woken = 0, threading.Event()
         self._session.news.hear(woken.set, of=self._waits_for)
-        while not self._session.has_ended(0.0):
+        while True:
             woken.wait(LOOK_SECONDS)
             woken.clear()
+            if self._session.has_ended(0.0):
+                return
             looks += 1
             waiting = [task for task in list(self._tasks.values()) if not task.is_moving]
             if not waiting:

@@ -207,6 +207,7 @@ class Session:
     def close(self) -> None:
         """Let go of the store; runs still held stop at their next write."""
         self._ended.set()
+        self.news.wake_all()
         self.store.close()
 
     def _begin_upkeep(self, since: float) -> None:
