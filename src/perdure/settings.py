@@ -112,6 +112,12 @@ def current_settings(directory: Path | None = None) -> Settings:
 def version_to_pin() -> str:
     """The version that a run which this process accepts is pinned to; empty for none."""
     settings = current_settings()
+    if settings.pin_runs and not settings.version:
+        raise InvalidSettings(
+            "pin_runs is on, but this process has no version to pin runs to.",
+            safe="nothing was started.",
+            hint="set PERDURE_VERSION, or version in [tool.perdure]",
+        )
     return settings.version if settings.pin_runs else ""
 
 

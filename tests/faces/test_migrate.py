@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -163,6 +164,10 @@ def test_script_that_is_started_at_the_old_store_is_told_where_its_run_went(desk
     assert desk.place.perdure("inbox", "--json").json()["questions"] == []
     assert desk.place.perdure("answer", "asked", "yes").code == 5
     assert desk.place.perdure("cancel", "asked", "--yes").code == 5
+    forked = desk.place.perdure("fork", "asked", "--at", "1", "--yes")
+    assert forked.code == 5, forked
+    (shown,) = [line for line in forked.err.splitlines() if line.startswith("     do: ")]
+    assert shlex.split(shown.removeprefix("     do: "))[-1] == _location(desk.target)
     assert desk.place.lines("log.txt") == before
     assert desk.place.python("work.py", "report", "done").out == "sent done\n"
 
@@ -214,6 +219,11 @@ def test_killed_at_every_statement_a_move_never_leaves_a_run_live_twice_or_nowhe
     assert all(_can_go_on(after[run_id].run) is (whole.run.state not in FINISHED) for run_id, whole in before.items())
     assert desk.place.perdure("verify", "--store", desk.target).code == 0
     assert desk.place.perdure("verify", "--store", desk.source).code == 0
+
+
+def _location(store: str) -> str:
+    with contextlib.closing(open_store(store)) as opened:
+        return opened.location
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perdure.errors import InvalidSettings
-from perdure.settings import Settings, configure, current_settings
+from perdure.settings import Settings, configure, current_settings, version_to_pin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,3 +146,11 @@ def test_a_working_directory_that_is_gone_is_named(tmp_path: Path, monkeypatch: 
     folder.rmdir()
     with pytest.raises(InvalidSettings, match="no longer exists"):
         current_settings()
+
+
+def test_pinning_needs_a_version_to_pin_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_PIN_RUNS", "true")
+    with pytest.raises(InvalidSettings, match="no version to pin"):
+        version_to_pin()
+    monkeypatch.setenv("PERDURE_VERSION", "v1")
+    assert version_to_pin() == "v1"

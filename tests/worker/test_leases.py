@@ -120,7 +120,9 @@ def crew(wire: Proxy, tmp_path: Path) -> Iterator[Crew]:
     made.end()
 
 
-@pytest.fixture(params=["", "portable=true"], ids=["postgres", "portable"])
+@pytest.fixture(
+    params=[pytest.param("", id="postgres"), pytest.param("portable=true", id="portable", marks=pytest.mark.torture)]
+)
 def direct(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crew]:
     """Workers on the server itself."""
     with schema_url(options=request.param) as url:

@@ -88,3 +88,20 @@ def test_one_agent_that_two_files_know_is_one(tmp_path: Path) -> None:
     result = place.perdure("resume", "--all", "--app", "app.py", "--app", "shared.py")
     assert result.code == 0, result
     assert "1 completed" in result.err + result.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--grace", "nan"), "--grace nan is no time to wait"),
+        (("--grace", "-1"), "--grace -1 is no time to wait"),
+        (("--grace", "inf"), "--grace inf is no time to wait"),
+        (("--log", "xml"), "--log is lines or json, not 'xml'"),
+    ],
+)
+def test_option_that_cannot_be_meant_is_refused(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    place = Place(tmp_path)
+    place.write("app.py", ONE)
+    result = place.perdure("worker", "app.py", *words)
+    assert result.code == 2, result
+    assert said in result.err

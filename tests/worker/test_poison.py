@@ -99,7 +99,13 @@ def check_poisoned(crew: Crew, run: str, *, cause: str) -> None:
     assert "next: perdure resume " in shown
 
 
-@pytest.mark.parametrize(("how", "cause"), [("kills", "killed by signal 9 (SIGKILL)"), ("exits", "exited with code 3")])
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [
+        ("kills", "killed by signal 9 (SIGKILL)"),
+        pytest.param("exits", "exited with code 3", marks=pytest.mark.torture),
+    ],
+)
 def test_run_that_kills_is_parked_alone_and_two_hundred_others_complete(crew: Crew, how: str, cause: str) -> None:
     run = crew.start("killer", name="p", how=how)
     accept_others(crew)

@@ -127,8 +127,12 @@ def test_nothing_is_performed_while_the_server_is_away_for_longer_than_a_lease(
 
 @pytest.mark.parametrize(
     "moment",
-    [b"FOR NO KEY UPDATE", b"FROM records", b"FROM mailbox WHERE run_id", b"intent"],
-    ids=["claim", "load", "mail", "intent"],
+    [
+        pytest.param(b"FOR NO KEY UPDATE", id="claim"),
+        pytest.param(b"FROM records", id="load", marks=pytest.mark.torture),
+        pytest.param(b"FROM mailbox WHERE run_id", id="mail", marks=pytest.mark.torture),
+        pytest.param(b"intent", id="intent"),
+    ],
 )
 def test_recovery_goes_on_after_a_server_that_went_away_in_the_middle_of_it(
     crew: Crew, wire: Proxy, moment: bytes

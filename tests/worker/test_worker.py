@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import signal
 import socket
+import struct
 import urllib.error
 import urllib.request
 from typing import Any
@@ -142,8 +143,13 @@ def test_health_is_answered_while_it_works_and_not_while_it_drains(crew: Crew) -
     crew.start("lingering", name="a")
     first = crew.worker("--health", str(port), "--grace", "60")
     crew.until(lambda: "holding a" in crew.log())
+    for asked in (b"GET / HT", b"GET / HTTP/1.1\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", port)) as rude:
+            rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # hangs up at once
+            rude.sendall(asked)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE) as answer:
         assert answer.status == 200
+    assert not [each for each in crew.told if "Traceback" in each["event"]]
     first.send_signal(signal.SIGTERM)
     crew.until(lambda: _is_unwell(port))
     crew.let_go("a")

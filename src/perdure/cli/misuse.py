@@ -33,7 +33,7 @@ def explained(error: click.ClickException, arguments: list[str] | None) -> Usage
             return _wrong(f"{verb} needs {_metavar(parameter)}.", (), f"{_usage(context)}; {where} explains it")
         case click.BadParameter(param=click.Parameter(type=click.Choice(choices=choices)) as parameter):
             known = [str(choice) for choice in choices]
-            word = _given(arguments, known)
+            word = _given(arguments, parameter)
             listed = f"{', '.join(known[:-1])} or {known[-1]}"
             message = f"{verb}: {_metavar(parameter)} is {listed}{f', not {word!r}' if word else ''}."
             return _wrong(message, difflib.get_close_matches(word, known, n=1, cutoff=0.5), where)
@@ -85,8 +85,11 @@ def _usage(context: click.Context) -> str:
     return " ".join([context.command_path, *pieces])
 
 
-def _given(arguments: list[str] | None, known: list[str]) -> str:
-    """The word that was meant to be one of these: the one most like one of them."""
-    words = [word for word in (sys.argv[1:] if arguments is None else arguments)[1:] if not word.startswith("-")]
-    likely = [word for word in words if difflib.get_close_matches(word, known, n=1, cutoff=0.5)]
-    return legible((likely or words or [""])[0], _WORD_CHARACTERS)
+def _given(arguments: list[str] | None, parameter: click.Parameter) -> str:
+    """What was given for this parameter: the word after the option, or the first that is none."""
+    words = (sys.argv[1:] if arguments is None else arguments)[1:]
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, _, value = word.partition("=")
+        if isinstance(parameter, click.Option) and name in parameter.opts:
+            return legible(value or following, _WORD_CHARACTERS)
+    return legible(next((word for word in words if not word.startswith("-")), ""), _WORD_CHARACTERS)

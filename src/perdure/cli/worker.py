@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from perdure.engine.session import Session
 
 _MEGABYTE: Final = 1_000_000
+_DAY_SECONDS: Final = 86_400.0
 _EXIT_MARGIN_SECONDS: Final = 0.3
 """What leaving takes, kept free at the end of the grace period."""
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -97,6 +98,7 @@ def worker(
     if version is not None:
         configure(version=version)
     refuse_memory(current_settings().store)
+    _refuse_endless(grace)
     _refuse_both(reload=reload, in_process=in_process)
     _tell_events(log)
     listener = listener_at(health)
@@ -174,6 +176,13 @@ def _end(opened: Session, left: tuple[str, ...]) -> None:
     if left:
         opened.close()
         os._exit(0)  # a body that does not return would keep the process
+
+
+def _refuse_endless(grace: float) -> None:
+    if not 0 <= grace <= _DAY_SECONDS:
+        raise UsageError(
+            f"--grace {grace:g} is no time to wait.", safe="nothing was started.", hint="--grace 30, at most a day"
+        )
 
 
 def _refuse_both(*, reload: bool, in_process: bool) -> None:

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MAX_DEPTH: Final = 20
 _ID_CHARACTERS: Final = 16
+AGAIN_SECONDS: Final = 5.0
+"""After how long a parent looks again at a child that said it was about to end, and was not seen to."""
+
 _ENDED: Final = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED})
 
 
@@ -167,23 +170,34 @@ class ForChild:
         is_elsewhere = self.is_queued and not waits
         why = f", which waits ({run.reason})" if waits and run is not None else ""
         sleeps = run is not None and run.reason in (WaitReason.TIME, WaitReason.CHILD)
+        due_at = run.wake_at if run is not None and sleeps else 0.0
         return place.waiting(
             f"waits for its child run {name} ({self.spec.name}){why}",
             f"perdure show {name}",
-            due_at=run.wake_at if run is not None and sleeps else 0.0,
+            due_at=clock.wall_seconds() + AGAIN_SECONDS if is_elsewhere and self._is_ending(place) else due_at,
             is_busy=self._is_worth_staying(place, run) if is_elsewhere else not waits,
             is_elsewhere=is_elsewhere,
         )
 
     def _is_worth_staying(self, place: Place, run: Run | None) -> bool:
-        """Whether a child that runs elsewhere said that it is about to end, so that nothing would wake its parent.
+        """Whether a child that runs elsewhere is about to end, or has ended since, so that nothing would wake us.
 
         Or whether one was heard of only just: where many end one after the other, not each must wake it anew.
         """
-        if run is None or not self.session.is_running(run):
+        if run is None:
             return False
-        is_ending = any(mail.kind == "child" and mail.key.startswith(self.run_id) for mail in place.mail)
-        return is_ending or clock.boot_seconds() - place.active.news_at < STAY_SECONDS
+        if run.state in _ENDED:
+            return run.state != RunState.FAILED or whereabouts.failure_of(run) != place.opened.failed
+        if not self.session.is_running(run):
+            return False
+        return self._is_ending(place) or clock.boot_seconds() - place.active.news_at < STAY_SECONDS
+
+    def _is_ending(self, place: Place) -> bool:
+        """Whether the child said that it is about to end, which it does before it is on record.
+
+        We have heard that by now, and would not be woken by it: whoever leaves all the same must come back by itself.
+        """
+        return any(mail.kind == "child" and mail.key.startswith(self.run_id) for mail in place.mail)
 
     def create(self) -> Run:
         """Accept the child, unless that was done before."""

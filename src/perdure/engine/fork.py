@@ -41,6 +41,7 @@ from perdure.records import (
 )
 from perdure.replay import Entry, Journal
 from perdure.resources.kinds import Resource
+from perdure.store.moving import refuse_moving
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,6 +86,7 @@ def planned(store: Store, run: Run, *, at: int | None, given: Mapping[str, Raw],
             hint=f"perdure show {run.name}",
         )
     original, records = of_one_moment(store, run)
+    refuse_moving(original)  # what it does elsewhere is not known here, and would be done again
     steps = steps_in(records)
     at = steps if at is None else at
     whole, position = Journal(records), cut(records, at, of=original.name)

@@ -8,6 +8,7 @@ until the same move is done again; never able to go on in both.
 from __future__ import annotations
 
 import hashlib
+import shlex
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -232,7 +233,7 @@ def _gone(run: Run, move: Move | None, *, at: float = 0.0) -> Park:
         code=RunMoved.code,
         message=f"Run {run.name} was moved to {target}{when}.",
         safe=f"{saved_steps(run.steps)} and went with it; nothing is done here.",
-        hint=f"perdure show {run.name} --store {target}",
+        hint=f"perdure show {run.name} --store {shlex.quote(target)}",
         move=move,
     )
 

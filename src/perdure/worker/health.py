@@ -15,6 +15,9 @@ from perdure.errors import UsageError
 if TYPE_CHECKING:
     from perdure.worker.worker import Worker
 
+_PATIENCE_SECONDS: Final = 10.0
+"""How long one who asks may take to say what."""
+
 SILENT_SECONDS: Final = 60.0
 """A worker that has not reached its store for so long is not healthy."""
 
@@ -42,6 +45,8 @@ class Health:
         worker = self._worker
 
         class Answer(http.server.BaseHTTPRequestHandler):
+            timeout = _PATIENCE_SECONDS
+
             def do_GET(self) -> None:
                 is_well, body = _state_of(worker)
                 self.send_response(200 if is_well else 503)
@@ -53,10 +58,15 @@ class Health:
             def log_message(self, *_: object) -> None:
                 """Nobody wants a line for each look."""
 
-        server = http.server.ThreadingHTTPServer(listener.getsockname()[:2], Answer, bind_and_activate=False)
+        server = _Server(listener.getsockname()[:2], Answer, bind_and_activate=False)
         server.socket.close()
         server.socket = listener
         return server
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Whoever asked hung up before the answer, and is the only one who could want to know."""
 
 
 def listener_at(address: str | None) -> socket.socket | None:

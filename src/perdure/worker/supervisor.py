@@ -183,7 +183,8 @@ class Supervisor:
             self._deaths += 1
         elif self._row and not child.is_ready:
             self._row += 1  # the pauses grow also where it does not even begin
-        if self._is_impatient():  # the worker may have heard it by itself, and left before we could end it
+        has_left = bool(self._asked) and os.waitstatus_to_exitcode(status) == INTERRUPTED
+        if self._is_impatient() or has_left:  # the worker may have heard it by itself, and left before we heard it
             child.killed_for = _ASKED_TWICE
         asked, reloading = bool(self._asked), self._reloading
         decision = decide(child, status, deaths=self._row, asked=asked, reloading=reloading, plan=self._plan)
