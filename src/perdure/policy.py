@@ -131,7 +131,10 @@ def delay_seconds(retry: Retry, *, failed_attempts: int, fraction: float) -> flo
     try:
         plain = min(retry.delay_seconds * retry.factor ** (failed_attempts - 1), retry.max_delay_seconds)
     except OverflowError:
-        plain = retry.max_delay_seconds if retry.delay_seconds else 0.0
+        from fractions import Fraction  # rarely needed, and slow to load
+
+        grown = Fraction(retry.delay_seconds) * Fraction(retry.factor) ** (failed_attempts - 1)
+        plain = retry.max_delay_seconds if grown >= retry.max_delay_seconds else float(grown)
     return plain * (1 + retry.jitter * (2 * fraction - 1))
 
 

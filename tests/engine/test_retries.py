@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import perdure
@@ -97,6 +97,7 @@ def test_delays_grow_by_the_factor_up_to_the_limit(manual_clock: ManualClock) ->
     assert manual_clock.slept == [1, 3, 9, 10]
 
 
+@example(fraction=0.0, jitter=0.0, delay=5e-324, failed=1025)
 @given(
     fraction=st.floats(0, 1, exclude_max=True),
     jitter=st.floats(0, 1),
