@@ -15,7 +15,7 @@ demo: .venv/perdure-installed ## Watch an agent get killed half way and resume
 	echo; echo '$$ perdure resume'; perdure resume
 
 test: .venv/installed ## Run the tests, all but the long campaigns
-	@.venv/bin/python -m pytest -n 3 --dist worksteal -m 'not torture'
+	@.venv/bin/python -m pytest -n 2 --dist worksteal -m 'not torture'
 
 check: .venv/installed ## Lint, check the format, the types and the layers
 	.venv/bin/ruff check
