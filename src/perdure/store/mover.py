@@ -17,7 +17,7 @@ from perdure.records import FINISHED, Run
 from perdure.store.family import families_of
 from perdure.store.handover import declare_queues, switch_off, switch_on
 from perdure.store.lease import read_park
-from perdure.store.moving import before_departure, has_left, is_arriving, reception, token_of
+from perdure.store.moving import before_departure, has_left, is_arriving, migrate_command, reception, token_of
 from perdure.store.portable import addresses_of
 from perdure.store.protocol import Arrival, Departure, Which, Whole
 
@@ -220,7 +220,7 @@ class Mover:
             raise UsageError(
                 f"Run {run.name} was moved to {where}.",
                 safe="it goes on there.",
-                hint=f"perdure migrate --from {where} --to {self._names[1]}",
+                hint=migrate_command(where, self._names[1]),
             )
         if there is None:
             return Passage(run, self._arrival(earlier, move.token))

@@ -86,6 +86,11 @@ def refuse_moving(run: Run) -> None:
         raise RunMoved(words.message, safe="nothing was written.", hint=words.hint)
 
 
+def migrate_command(source: str, target: str) -> str:
+    """The command that goes on with this move, as a person can paste it."""
+    return shlex.join(("perdure", "migrate", "--from", source, "--to", target))
+
+
 def reception(known: Run | None, arrival: Arrival) -> Reception:
     """What taking this run in means, given what is here; a run that may go on here is never touched."""
     if known is None:
@@ -96,7 +101,7 @@ def reception(known: Run | None, arrival: Arrival) -> Reception:
             raise UsageError(
                 f"Run {run.name} is on its way here from {move.source}.",
                 safe="it was left where it is.",
-                hint=f"end that move first: perdure migrate --from {move.source} --to {arrival.target}",
+                hint=f"end that move first: {migrate_command(move.source, arrival.target)}",
             )
         return Reception.MERGED
     if run.state in FINISHED and (known.state, known.head) == (run.state, run.head):
@@ -135,7 +140,7 @@ def arriving(arrival: Arrival, numbers: Sequence[int], *, known: Run | None) -> 
         code=RunImported.code,
         message=f"Run {row.name} is on its way here from {arrival.source}; that move has not ended.",
         safe=f"{saved_steps(row.steps)}; it goes on in one of the two stores only.",
-        hint=f"perdure migrate --from {arrival.source} --to {arrival.target}",
+        hint=migrate_command(arrival.source, arrival.target),
         move=Move(arrival.token, arrival.source, arrival.target, row),
     )
     beyond = msgspec.structs.replace(
