@@ -15,9 +15,10 @@ import pytest
 
 from perdure import clock
 from perdure.records import read_body
+from perdure.store.lease import Presence
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.location import read_location
-from perdure.store.postgres.presence import life_key
+from perdure.store.postgres.presence import RESTART_SECONDS, RETURN_SECONDS, Absences, Seen, life_key
 from tests.postgres import schema_url
 from tests.store.journals import AGENT, TERMS, claimed, held_run
 
@@ -81,6 +82,36 @@ def test_runs_of_a_worker_that_does_not_come_back_go_on_before_its_lease_is_over
         clock.sleep(0.05)
     claimed(other)
     assert read_body(other.load_journal("run-1")[-1]).unproven_seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("returned_at", "patience"),
+    [
+        pytest.param(0.0, RETURN_SECONDS, id="only its session ended"),
+        pytest.param(995.0, RESTART_SECONDS, id="ours ended too: the server was away"),
+        pytest.param(900.0, RETURN_SECONDS, id="ours ended long before"),
+    ],
+)
+def test_absent_worker_gets_longer_to_come_back_where_the_server_was_away(
+    monkeypatch: pytest.MonkeyPatch, returned_at: float, patience: float
+) -> None:
+    absences, absent = Absences(), Seen(None, Presence.LOST, 20.0)
+
+    def is_over(seconds: float) -> bool:
+        monkeypatch.setattr(clock, "boot_seconds", lambda: 1000.0 + seconds)
+        return absences.are_over("worker", absent, returned_at=returned_at)
+
+    assert [is_over(seconds) for seconds in (0.0, patience - 0.01, patience)] == [False, False, True]
+
+
+def test_line_that_broke_tells_when_it_came_back(url: str, stores: tuple[PostgresStore, PostgresStore]) -> None:
+    line = stores[1]._reader  # noqa: SLF001 - what the store goes by
+    line.fetch("read_clock")
+    assert line.returned_at == 0.0
+    with line.use() as connection:
+        connection.pgconn.finish()
+    line.fetch("read_clock")
+    assert 0.0 < line.returned_at <= clock.boot_seconds()
 
 
 def test_killed_worker_is_known_to_be_dead_before_its_parent_has_asked_how_it_ended(url: str) -> None:

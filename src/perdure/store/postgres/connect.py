@@ -63,6 +63,9 @@ class Line:
         self._pid = os.getpid()
         self._connection: Connection | None = None
         self._closed = False
+        self._was_open = False
+        self.returned_at = 0.0
+        """When it was last opened anew after it had broken, on the boot clock; 0 where it never broke."""
 
     def fetch(self, name: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Every row a statement that only reads answers with; asked again where the line broke."""
@@ -164,6 +167,8 @@ class Line:
             except BaseException:
                 self._drop()
                 raise
+        self.returned_at = clock.boot_seconds() if self._was_open else 0.0
+        self._was_open = True
         return connection
 
     def _refuse_closed(self) -> None:

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from perdure.store.postgres.location import Location
 
 _FORGET_WORKER_SECONDS: Final = 24 * 3600.0
-RETURN_SECONDS: Final = 1.0
+RETURN_SECONDS: Final = 0.5
 """For so long a worker whose session has ended may open a new one before others go on with its runs."""
+
+RESTART_SECONDS: Final = 2.0
+"""For so long where our own session ended too: whoever waits for a server to come back asks it now and then only."""
 
 _SAME_ABSENCE_SECONDS: Final = 10.0
 _BEAT_SECONDS: Final = 5.0
@@ -115,8 +118,8 @@ class Absences:
     def __init__(self) -> None:
         self._since: dict[str, tuple[float, float]] = {}
 
-    def are_over(self, holder: str, seen: Seen) -> bool:
-        """Whether to take the runs of this holder, given what was seen of it now."""
+    def are_over(self, holder: str, seen: Seen, *, returned_at: float) -> bool:
+        """Whether to take the runs of this holder, given what was seen of it now; and when our own session returned."""
         if seen.presence is not Presence.LOST or not seen.unproven_seconds:
             self._since.pop(holder, None)
             return seen.presence is not Presence.ALIVE
@@ -124,7 +127,8 @@ class Absences:
         since, looked_at = self._since.get(holder, (now, now))
         since = now if now - looked_at > _SAME_ABSENCE_SECONDS else since
         self._since[holder] = (since, now)
-        return now - since >= RETURN_SECONDS
+        is_after_restart = bool(returned_at) and since - returned_at < _SAME_ABSENCE_SECONDS
+        return now - since >= (RESTART_SECONDS if is_after_restart else RETURN_SECONDS)
 
 
 def look(

@@ -284,7 +284,8 @@ class PostgresStore:
 
         def look_at_all(connection: psycopg.Connection[Any]) -> list[Run]:
             def is_gone(holder: str) -> bool:
-                return self._absences.are_over(holder, self._look(connection, holder, stall_seconds))
+                seen = self._look(connection, holder, stall_seconds)
+                return self._absences.are_over(holder, seen, returned_at=self._reader.returned_at)
 
             held = gone_holders(connection, is_gone, silence_seconds=silence, portable=portable)
             return ready(connection, asked(agents, queues, version), held, now=now, limit=limit)
