@@ -32,7 +32,7 @@ from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.location import read_location
 from perdure.store.postgres.presence import life_key
 from perdure.store.writer import Writer
-from tests.postgres import schema_url, server_url
+from tests.postgres import private_server, schema_url, server_url
 from tests.store.journals import TERMS, claimed, created, held_run, large_step, letter, outcome_of, step
 from tests.store.proxy import Proxy
 
@@ -86,6 +86,16 @@ class TestLostAnswer:
             journal = store.load_journal(run.run_id)
             assert [record.digest for record in journal][-2:] == [first.records[0].digest, second.records[0].digest]
             assert store.read_run(run.run_id) == second.run
+
+    def test_append_lands_once_on_a_line_that_ended_with_the_server_while_nobody_used_it(self) -> None:
+        with private_server() as server, contextlib.closing(PostgresStore(server.url)) as store:
+            first = step(held_run(store))
+            assert outcome_of(store, first) is None
+            server.kill()
+            server.start()
+            second = step(first.run)
+            assert outcome_of(store, second) is None
+            assert store.read_run(second.run.run_id) == second.run
 
     @pytest.mark.parametrize("when", ["request", "answer"])
     def test_batch_of_several_runs_lands_once(self, url: str, opened: Any, when: Any) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
+from psycopg import generators
 
 from perdure import clock, events
 from perdure.errors import PerdureError, StoreUnavailable, UsageError
@@ -17,6 +19,8 @@ from perdure.store.sql import load_queries
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from typing import TypeVar
+
+    from psycopg.pq.abc import PGconn, PGresult
 
     from perdure.store.postgres.location import Location
 
@@ -28,6 +32,7 @@ ANSWER_SECONDS: Final = 60.0
 """How long an answer may take before a line is taken for dead: what was asked is asked again on a new one."""
 
 _IDLE: Final = psycopg.pq.TransactionStatus.IDLE
+_OK: Final = psycopg.pq.ConnStatus.OK
 _CONNECT_SECONDS: Final = 5.0
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -234,9 +239,35 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     answer_seconds = ANSWER_SECONDS
     told: set[bytes]
     """The statements of ours that were prepared on it."""
+    poll: Callable[[float], list[tuple[int, int]]]
+    """Waits so many milliseconds for something to come."""
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:  # noqa: ANN401 - as psycopg has them
         return super().wait(_bounded(gen, self.answer_seconds), *args, **kwargs)
+
+    def answer(self) -> PGresult:
+        """The answer to the statement that was just sent: the short way, for what every step does."""
+        pgconn = self.pgconn
+        if pgconn.flush():  # it is so long that the server has to read some of it first
+            results: list[PGresult] = self.wait(generators.execute(pgconn))
+            return results[-1]
+        try:
+            self._await_answer(pgconn)
+        except BaseException:  # nobody will read the answer: it must not be taken for that of the next statement
+            self.close()
+            raise
+        result = latest = pgconn.get_result()
+        while latest is not None:
+            result, latest = latest, pgconn.get_result()
+        if result is None or pgconn.status != _OK:  # then the answer is what libpq says of the end of the line
+            raise psycopg.OperationalError(pgconn.get_error_message())
+        return result
+
+    def _await_answer(self, pgconn: PGconn) -> None:
+        while pgconn.is_busy():
+            if not self.poll(self.answer_seconds * 1000):
+                raise psycopg.OperationalError(_silence(self.answer_seconds))
+            pgconn.consume_input()
 
 
 def _bounded(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
@@ -249,10 +280,14 @@ def _bounded(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any,
             if ready:
                 heard = clock.elapsed_seconds()
             elif clock.elapsed_seconds() - heard > seconds:
-                raise psycopg.OperationalError(f"nothing came from the server for {seconds:g} s")
+                raise psycopg.OperationalError(_silence(seconds))
             wanted = gen.send(ready)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+
+
+def _silence(seconds: float) -> str:
+    return f"nothing came from the server for {seconds:g} s"
 
 
 def connect(location: Location, *, synchronous: bool, answer_seconds: float = ANSWER_SECONDS) -> Connection:
@@ -272,6 +307,9 @@ def connect(location: Location, *, synchronous: bool, answer_seconds: float = AN
     )
     connection.answer_seconds = answer_seconds
     connection.told = set()
+    poller = select.poll()
+    poller.register(connection.pgconn.socket, select.POLLIN)
+    connection.poll = poller.poll
     connection.prepare_threshold = 2
     commit = "on" if synchronous else "off"
     settings = [

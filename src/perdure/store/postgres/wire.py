@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import psycopg
 from psycopg import errors as server
-from psycopg import generators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from psycopg.pq.abc import PGconn, PGresult
+    from psycopg.pq.abc import PGresult
 
     from perdure.store.postgres.connect import Connection
 
@@ -90,8 +89,7 @@ def _told(connection: psycopg.Connection[Any]) -> set[bytes]:
 
 
 def _answer(connection: psycopg.Connection[Any]) -> PGresult:
-    pgconn: PGconn = connection.pgconn
-    result: PGresult = connection.wait(generators.execute(pgconn))[-1]
+    result = cast("Connection", connection).answer()
     if result.status not in _DONE:
         raise server.error_from_result(result, encoding="utf-8")
     return result
