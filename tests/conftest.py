@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perdure.queues import forget_declared
+from tests import summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,3 +29,15 @@ def queues_of_its_own() -> Iterator[None]:
     """Tests share a process, and what one declares of a queue is nothing to the next."""
     yield
     forget_declared()
+
+
+def pytest_configure() -> None:
+    summary.begin()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Only the process that was started by hand has a terminal: what the campaigns did is told once."""
+    if notes := summary.end():
+        terminalreporter.section("faults that landed, and what they cost")
+        terminalreporter.write_line("\n".join(summary.table(notes)))

@@ -25,8 +25,17 @@ from tests.chaos.fleet import STORE_AWAY
 from tests.chaos.judge import Judgement, judge
 from tests.chaos.plan import KINDS, Fault, Terms, plan
 from tests.chaos.scene import Scene
+from tests.summary import note
 
 _PROGRESS_SECONDS: Final = 15.0
+_MANY: Final = {
+    "kill": "kills",
+    "freeze": "freezes",
+    "partition": "partitions",
+    "terminate": "ended sessions",
+    "restart": "server restarts",
+    "drain": "drains",
+}
 
 
 @dataclass
@@ -64,6 +73,15 @@ def run(terms: Terms, *, say: Callable[[str], object] = print) -> Outcome:
     else:
         shutil.rmtree(folder, ignore_errors=True)
     say(outcome.table())
+    counts = outcome.judgement.counts
+    note(
+        "chaos on PostgreSQL",
+        trials=terms.runs,
+        landed={_MANY[kind]: count for kind, count in outcome.landed.items()},
+        planned=sum(outcome.planned.values()),
+        in_doubt=counts.get("attempts in doubt", 0),
+        wrong=len(outcome.wrong),
+    )
     return outcome
 
 

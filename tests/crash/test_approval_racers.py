@@ -13,6 +13,7 @@ import pytest
 from tests.crash.evidence import read_journal, reading
 from tests.crash.nursery import environment
 from tests.crash.scene import HELD
+from tests.summary import note
 from tests.waits import clerk
 
 PATIENCE_SECONDS: Final = 120.0
@@ -73,4 +74,5 @@ def test_of_many_that_approve_and_resume_one_is_heard_and_the_payment_is_made_on
     with reading(database) as opened:
         mail = Counter(kind for (kind,) in opened.execute("SELECT kind FROM mailbox"))
     assert mail == Counter({"answer": 1, "refused": racers - 1})
+    note("racers with an answer", trials=1, landed={"racers": racers}, planned=racers)
     print(f"\n{racers} racers: 1 answer accepted, {len(refused)} refused; {held} held, {racers - held} got the result")

@@ -16,6 +16,7 @@ from perdure.store.protocol import Finding, Store
 from tests.crash.fan import RUN_ID
 from tests.crash.nursery import Ended, Nursery
 from tests.crash.trial import KILLED
+from tests.summary import note
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,7 @@ def _campaign(fan_out: FanOut, *, count: int, kills: int, seed: int) -> str:
     assert ended.returncode == 0, ended.err
     assert json.loads(ended.out) == [3 * number for number in range(count)]
     _is_right(fan_out, count)
+    note("children", trials=1, landed={"kills": landed}, planned=kills)
     return f"{landed} kills landed, at {len(deaths)} heights of the ledger, from {min(deaths)} to {max(deaths)}"
 
 

@@ -16,6 +16,7 @@ import pytest
 from tests.crash.nursery import environment
 from tests.crash.trial import KILLED
 from tests.crash.workshop import Workshop
+from tests.summary import note
 
 NOBODY: Final = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 STORE_FILES: Final = ("", "-wal", "-shm", "-journal", "-mark", "-lock", "-life")
@@ -235,6 +236,8 @@ def kill_at(workshop: Workshop, call: str, when: int) -> None:
 def expect_nothing_lost(workshop: Workshop, what: str) -> None:
     acknowledged, lost = workshop.acknowledged(), workshop.lost()
     in_doubt = workshop.finish()
+    kind = "kills" if what.startswith("killed") else "errors"
+    note("inside a system call", trials=1, landed={kind: 1}, planned=1, in_doubt=in_doubt, lost=len(lost))
     print(f"\n{what}: {len(acknowledged)} acknowledged, {len(lost)} lost, 0 effects repeated, {in_doubt} in doubt")
     assert not lost
 

@@ -21,6 +21,7 @@ from typing import Final
 import pytest
 
 from tests.crash.workshop import PATIENCE_SECONDS, Workshop
+from tests.summary import note
 
 TRIALS: Final = 20
 IMAGE_MEGABYTES: Final = 24
@@ -95,6 +96,15 @@ def many_losses(disk: Disk, folder: Path, durability: str) -> int:
     print(
         f"\n{durability}: {TRIALS} losses of power, {acknowledged} acknowledged, {lost} lost,"
         f" {TRIALS} resumed, 0 effects repeated, {in_doubt} in doubt"
+    )
+    losses = {"lost": lost} if durability == "power" else {}  # the weaker mode may lose them, and says so
+    note(
+        f"power loss, {durability}",
+        trials=TRIALS,
+        landed={"losses of power": TRIALS},
+        planned=TRIALS,
+        in_doubt=in_doubt,
+        **losses,
     )
     assert acknowledged > 5 * TRIALS
     return lost

@@ -10,6 +10,7 @@ import pytest
 from tests.crash import killer
 from tests.crash.scene import HELD, Scene
 from tests.crash.trial import KILLED
+from tests.summary import note
 
 HELD_BY_ANOTHER: Final = 5
 
@@ -48,6 +49,7 @@ def race(scene: Scene, racers: int) -> None:
     won = scene.ended(winner)
     assert won.returncode == 0, won.err
     assert [found.payload for found in scene.executions()] == ["parcel"]
+    note("racers for a run", trials=1, landed={"racers": racers}, planned=racers)
     print(f"\n{racers} racers: 1 proceeded, {len(losers)} refused, {len(scene.executions())} effect")
 
 

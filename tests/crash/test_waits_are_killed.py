@@ -22,6 +22,7 @@ from tests.crash import killer, person
 from tests.crash.evidence import Entry, Journal, read_journal, reading
 from tests.crash.nursery import Ended, Nursery, environment
 from tests.crash.trial import IN_DOUBT, KILLED
+from tests.summary import note
 from tests.waits import clerk
 
 WAITS: Final = 3
@@ -163,6 +164,7 @@ def campaign(points: list[Point], folder: Path, nurseries: list[Nursery]) -> Non
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(serve, range(AT_ONCE)))
     print(f"\nkilled at {len(points)} moments: each question asked once, each word consumed once, 1 payment")
+    note("questions, answers and signals", trials=len(points), landed={"kills": len(points)}, planned=len(points))
 
 
 def test_killed_at_sampled_moments_every_word_is_consumed_once(

@@ -16,6 +16,7 @@ from tests.crash.evidence import read_letters
 from tests.crash.nursery import Ended
 from tests.crash.scene import HELD, Scene
 from tests.crash.trial import IN_DOUBT
+from tests.summary import note
 
 REFUSED: Final = 5
 STALL_SECONDS: Final = 1.0
@@ -151,6 +152,7 @@ def stall(scene: Scene, zombie: subprocess.Popen[str]) -> None:
 
 def thaw(scene: Scene, zombie: subprocess.Popen[str]) -> Ended:
     os.kill(zombie.pid, signal.SIGCONT)
+    note("frozen holders", trials=1, landed={"freezes": 1}, planned=1)
     return scene.ended(zombie)
 
 

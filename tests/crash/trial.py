@@ -16,6 +16,7 @@ from tests.crash import agent50, killer, person
 from tests.crash.evidence import Entry, Journal, effect_key, read_journal, read_letters
 from tests.crash.nursery import Ended, Nursery
 from tests.crash.outside import World
+from tests.summary import note
 
 KILLED: Final = -9
 IN_DOUBT: Final = 4
@@ -53,6 +54,16 @@ class Tally:
     def check(self) -> None:
         """Hold the campaign to its promises."""
         print(f"\n{self}")
+        note(
+            self.name,
+            trials=self.points,
+            landed={"kills": self.landed},
+            planned=self.planned,
+            in_doubt=self.in_doubt,
+            rerun=self.rerun,
+            repeated=self.repeated,
+            wrong=len(self.wrong),
+        )
         assert not self.wrong, "\n".join([str(self), *self.wrong[:20]])
         assert self.planned > 0, str(self)
         assert self.landed == self.planned, str(self)

@@ -1,0 +1,103 @@
+"""What the campaigns of a test run really did: each notes its counts, and one table at the end sums them up.
+
+The notes are lines of one file, which all processes of the run append to; the one that was started by hand reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+NOTES: Final = "CAMPAIGN_NOTES"
+_HEADS: Final = ("campaign", "trials", "faults landed", "planned", "in doubt", "re-run", "repeated", "lost", "wrong")
+
+
+@dataclass(frozen=True)
+class Note:
+    """What one campaign counted."""
+
+    campaign: str
+    trials: int
+    landed: Mapping[str, int]
+    """Faults that really happened, by kind."""
+    planned: int
+    in_doubt: int = 0
+    """Reported, and settled by a check or a person: no loss."""
+    rerun: int = 0
+    repeated: int = 0
+    lost: int = 0
+    wrong: int = 0
+    """Everything else that was not as promised."""
+
+    @property
+    def losses(self) -> int:
+        return self.rerun + self.repeated + self.lost + self.wrong
+
+
+def begin() -> None:
+    """Let this process, and all it starts, note into one file."""
+    if NOTES not in os.environ:
+        descriptor, path = tempfile.mkstemp(prefix="perdure-summary-")
+        os.close(descriptor)
+        os.environ[NOTES] = path
+
+
+def note(campaign: str, **counts: int | Mapping[str, int]) -> None:
+    """Add the counts of a campaign; outside a test run nobody reads them."""
+    path = os.environ.get(NOTES)
+    if path:
+        line = json.dumps({"campaign": campaign, **counts}, default=dict) + "\n"
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        os.write(descriptor, line.encode())
+        os.close(descriptor)
+
+
+def end() -> list[Note]:
+    """Everything that was noted, one note a campaign; the file is gone afterwards."""
+    path = Path(os.environ.pop(NOTES, ""))
+    if not path.is_file():
+        return []
+    notes: dict[str, list[Note]] = {}
+    for line in path.read_text().splitlines():
+        each = Note(**json.loads(line))
+        notes.setdefault(each.campaign, []).append(each)
+    path.unlink()
+    return [summed(notes[campaign], campaign) for campaign in sorted(notes)]
+
+
+def table(notes: list[Note]) -> Iterator[str]:
+    """The notes as lines, with their sum."""
+    rows = [_HEADS, *(_row(each) for each in [*notes, summed(notes)])]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADS))]
+    for number, row in enumerate(rows):
+        first, *numbers = (
+            text.ljust(width) if place in (0, 2) else text.rjust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join((first, *numbers)).rstrip()
+        if number in (0, len(rows) - 2):
+            yield "  ".join("-" * width for width in widths)
+
+
+def summed(notes: list[Note], campaign: str = "in all") -> Note:
+    """Several notes as one."""
+    counts = {name: sum(getattr(each, name) for each in notes) for name in _NUMBERS}
+    landed: dict[str, int] = {}
+    for each in notes:
+        for kind, count in each.landed.items():
+            landed[kind] = landed.get(kind, 0) + count
+    return Note(campaign, landed=landed, **counts)
+
+
+_NUMBERS: Final = tuple(name for name in asdict(Note("", 0, {}, 0)) if name not in ("campaign", "landed"))
+
+
+def _row(each: Note) -> tuple[str, ...]:
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(each.landed.items()) if count)
+    numbers = (each.planned, each.in_doubt, each.rerun, each.repeated, each.lost, each.wrong)
+    return (each.campaign, f"{each.trials:,}", kinds or "none", *(f"{number:,}" for number in numbers))
