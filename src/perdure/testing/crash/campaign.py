@@ -1,0 +1,210 @@
+"""Many trials, several at once: the uncrashed run first, then a trial for each plan of a mode, and one tally of all."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from msgspec import Struct
+
+from perdure import clock
+from perdure.errors import UsageError
+from perdure.testing.crash.modes import Plan, load_mode, refuse_mode
+from perdure.testing.crash.nursery import Nursery
+from perdure.testing.crash.oracle import Oracle
+from perdure.testing.crash.place import Place, refuse_unreachable
+from perdure.testing.crash.reference import compared, observed
+from perdure.testing.crash.tally import Tally, summed
+from perdure.testing.crash.trial import Bench, Reference, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from perdure.testing.crash.options import Options
+    from perdure.testing.crash.points import Point
+    from perdure.testing.crash.subject import Subject
+
+    Progress = Callable[[int, int, int], None]
+    """Told after each trial: how many are done, of how many, and how many faults were found."""
+
+_FIXED: Final = {"PERDURE_DELIVERIES": "1000"}
+"""A run that is killed again and again must not be parked for it, unless its agent says so itself."""
+
+
+class Report(Struct, frozen=True):
+    """What came of a campaign."""
+
+    subject: Subject
+    mode: str
+    options: Options
+    reference: Reference
+    tally: Tally
+    seconds: float
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether every promise was kept, and at least one kill landed."""
+        return self.tally.is_fine
+
+
+class Laboratory:
+    """Where the campaigns of one subject take place; lives as long as the block.
+
+    Nothing of the user's is touched: every trial has its own folder and its own store. Folders of trials with a fault
+    are kept, and named in the fault.
+    """
+
+    def __init__(self, subject: Subject, options: Options) -> None:
+        self.subject = subject
+        self.options = options
+        self._stack = contextlib.ExitStack()
+        self._numbers = itertools.count(1)
+        self._reference: Reference | None = None
+        self._is_kept = options.keep
+
+    def __enter__(self) -> Self:
+        refuse_unreachable(self.options.store)
+        with contextlib.ExitStack() as stack:
+            self.folder = Path(tempfile.mkdtemp(prefix="perdure-crash-", dir=self.options.folder or None))
+            stack.callback(self._clear)
+            self._oracle = stack.enter_context(Oracle())
+            nursery = stack.enter_context(Nursery(self.subject, {**self.options.settings, **_FIXED}))
+            settings = {**self.options.settings, **_FIXED}
+            self._bench = Bench(self.subject, self.options, nursery, self._oracle, settings)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def reference(self) -> Reference:
+        """The run that nobody interrupts, made when first asked for."""
+        if self._reference is None:
+            self._reference = self._observe()
+        return self._reference
+
+    def campaign(self, mode: str = "every", *, progress: Progress | None = None) -> Report:
+        """Play every plan of a mode, several at once."""
+        refuse_mode(mode, self.options)
+        module = load_mode(mode)
+        began = clock.elapsed_seconds()
+        plans = module.plan(self.reference, self.options)
+        if not plans:
+            raise UsageError(
+                f"There is nothing to kill: the mode {mode} has no trial for this run.",
+                safe="nothing of yours was touched.",
+                hint="--dry-run lists the points of the run",
+            )
+        jobs = getattr(module, "at_once", int)(self.options.jobs)
+        tally = self.play(plans, module.play, progress=progress, jobs=jobs)
+        return Report(self.subject, mode, self.options, self.reference, tally, clock.elapsed_seconds() - began)
+
+    def play(
+        self,
+        plans: Sequence[Plan],
+        play: Callable[[Trial, Plan], None],
+        *,
+        progress: Progress | None = None,
+        jobs: int | None = None,
+    ) -> Tally:
+        """Play these plans in this way, and sum up what was counted."""
+        played = _Played(len(plans), progress)
+
+        def one(plan: Plan) -> Tally:
+            trial = self._trial(plan, self.reference)
+            try:
+                play(trial, plan)
+            except BaseException:
+                self._end(trial, keep=True)
+                raise
+            self._end(trial, keep=bool(trial.tally.faults))
+            played.add(trial.tally)
+            return trial.tally
+
+        with ThreadPoolExecutor(max_workers=max(1, jobs or self.options.jobs)) as pool:
+            futures = [pool.submit(one, plan) for plan in plans]
+            try:
+                tally = summed(future.result() for future in futures)
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                raise
+        tally.points = len({plan.points[:1] for plan in plans if plan.points})
+        return tally
+
+    def _trial(self, plan: Plan, reference: Reference) -> Trial:
+        name = f"{next(self._numbers):05}"
+        place = Place(self.folder / name, server=self.options.store, files=self.options.files)
+        return Trial(self._bench, place, plan, reference, name=name)
+
+    def _end(self, trial: Trial, *, keep: bool) -> None:
+        self._is_kept = self._is_kept or keep
+        trial.place.clear(keep=keep or self.options.keep)
+        self._oracle.forget(trial.name)
+
+    def _observe(self) -> Reference:
+        """Two uncrashed runs: what differs between them is not held against a crashed one."""
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            observations = list(pool.map(lambda _: self._observe_once(), range(2)))
+        return compared(*observations, explore=self._explore)
+
+    def _observe_once(self) -> Any:
+        trial = self._trial(Plan("reference"), Reference(uses_perdure=self.subject.kind == "agent"))
+        try:
+            return observed(trial)
+        finally:
+            self._end(trial, keep=False)
+
+    def _explore(self, rows: list[tuple[Point, ...]]) -> list[tuple[Point, ...]]:
+        """For each row of kills, the points of the process that resumes after them."""
+
+        def explored(row: tuple[Point, ...]) -> tuple[Point, ...]:
+            trial = self._trial(Plan("explore", row), self.reference)
+            try:
+                for point in row:
+                    trial.kill(point)
+                ended = trial.live(traced=True)
+                return trial.passed(ended)
+            finally:
+                self._end(trial, keep=False)
+
+        with ThreadPoolExecutor(max_workers=max(1, self.options.jobs)) as pool:
+            return list(pool.map(explored, rows))
+
+    def _clear(self) -> None:
+        """Remove what no fault refers to."""
+        if not self._is_kept:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class _Played:
+    """How many trials are over, for whoever watches."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total = total
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._done = 0
+        self._faults = 0
+
+    def add(self, tally: Tally) -> None:
+        with self._lock:
+            self._done += 1
+            self._faults += len(tally.faults)
+            if self._progress is not None:
+                self._progress(self._done, self._total, self._faults)
+
+
+def run_campaign(
+    subject: Subject, options: Options, mode: str = "every", *, progress: Progress | None = None
+) -> Report:
+    """One campaign, from nothing to its report."""
+    with Laboratory(subject, options) as laboratory:
+        return laboratory.campaign(mode, progress=progress)

@@ -1,0 +1,120 @@
+"""What a trial's store says between two processes: which calls are completed, what is in doubt, what is waited for."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from perdure.errors import StoreUnavailable
+from perdure.records import FINISHED, Batch, Done, Kind, Record, Run, RunState, Settled, read_body
+from perdure.replay import Journal
+from perdure.store.protocol import Which
+from perdure.testing.crash.points import run_label
+
+if TYPE_CHECKING:
+    from perdure.store.protocol import Store
+    from perdure.testing.crash.place import Place
+
+
+class RunEvidence(Struct, frozen=True):
+    """One run as it is recorded now."""
+
+    run: Run
+    label: str
+    records: tuple[Record, ...]
+    mail: int
+
+    @property
+    def journal(self) -> Journal:
+        """The records as the replay reads them."""
+        return Journal(list(self.records))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.run.state in FINISHED or self.run.state == RunState.FAILED
+
+    @property
+    def mark(self) -> tuple[Any, ...]:
+        """What changes when anything is written of the run."""
+        return (self.run.state, self.run.reason, self.run.length, self.run.head, self.mail)
+
+
+class Evidence(Struct, frozen=True):
+    """Every run of a trial's store at one moment."""
+
+    runs: tuple[RunEvidence, ...] = ()
+
+    def completed(self) -> set[tuple[str, str]]:
+        """The run and key of every call, and of every item of a map, whose completion is committed."""
+        found: set[tuple[str, str]] = set()
+        for each in self.runs:
+            journal = each.journal
+            done = [key for key, entry in journal.entries.items() if entry.completion or entry.verdict]
+            items = [item for key, batches in journal.batches.items() for item in _items(key, batches)]
+            found |= {(each.run.run_id, key) for key in (*done, *items)}
+        return found
+
+    def values(self) -> dict[str, Any]:
+        """The value or failure of every completed call, by label and key.
+
+        Not that of a map: where its batches end depends on when it was killed.
+        """
+        found: dict[str, Any] = {}
+        for each in self.runs:
+            journal = each.journal
+            for key, entry in journal.entries.items():
+                done = entry.done or entry.verdict
+                if done is not None and key not in journal.batches:
+                    found[f"{each.label}{key}"] = _outcome(done)
+        return found
+
+    def results(self) -> dict[str, Any]:
+        """What every run that is over returned or failed with, by label."""
+        found: dict[str, Any] = {}
+        for each in self.runs:
+            ended = next((read_body(record) for record in reversed(each.records) if record.kind == Kind.ENDED), None)
+            if each.is_over and ended is not None:
+                failure = ended.failure and (ended.failure.type, ended.failure.message)
+                found[each.label] = (each.run.state, failure or ended.blob or bytes(ended.value).decode())
+        return found
+
+    def unfinished(self) -> list[RunEvidence]:
+        """The runs that are not over."""
+        return [each for each in self.runs if not each.is_over]
+
+    def marks(self) -> dict[str, tuple[Any, ...]]:
+        """What changes when anything is written."""
+        return {each.run.run_id: each.mark for each in self.runs}
+
+
+def read_evidence(place: Place, main: tuple[str, str]) -> Evidence:
+    """What is committed now; nothing where no process has made the store yet."""
+    if not place.is_there:
+        return Evidence()
+    try:
+        store = place.open()
+    except StoreUnavailable:
+        return Evidence()  # a server on which no process has made the tables yet
+    with contextlib.closing(store):
+        return Evidence(tuple(_run_evidence(store, run, main) for run in store.find_runs(Which(), limit=10_000)))
+
+
+def _run_evidence(store: Store, run: Run, main: tuple[str, str]) -> RunEvidence:
+    whole = store.load_whole(run.run_id)
+    return RunEvidence(whole.run, run_label(whole.run, main), whole.records, len(whole.mail))
+
+
+def _items(key: str, batches: list[Record]) -> list[str]:
+    """The keys of the items of a map that are done; those that have keys of their own are not known by it."""
+    bodies: list[Batch] = [read_body(batch) for batch in batches]
+    return [f"{key}[{number}]" for body in bodies for number in range(body.first, body.first + body.count)]
+
+
+def _outcome(done: Done | Settled) -> Any:
+    failure = getattr(done, "failure", None)
+    if failure is not None:
+        return (failure.type, failure.message)
+    return done.blob or bytes(done.value).decode()

@@ -1,0 +1,85 @@
+"""What the modes share: on which ground each can be played at all, and why a process said that it did not go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from perdure.errors import EffectInDoubt, LeaseLapsed, RunHeld, RunWaits, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from perdure.testing.crash.nursery import Ended
+    from perdure.testing.crash.options import Options
+    from perdure.testing.crash.points import Point
+    from perdure.testing.crash.trial import Reference, Trial
+
+UNSTARTED: Final = "nothing of yours was touched."
+_BY_EXIT_CODE: Final = {error.exit_code: error.code for error in (RunWaits, EffectInDoubt, RunHeld, StoreError)}
+_TRACEBACK: Final = "Traceback (most recent call last)"
+
+
+def refuse_plain_scripts(reference: Reference, mode: str) -> None:
+    """A mode that is about what perdure does needs a run of perdure, and one that every process takes for the same."""
+    if not reference.uses_perdure:
+        raise UsageError(
+            f"--{mode} tries what perdure does with a run, and this script has none.",
+            safe=UNSTARTED,
+            hint="leave the mode out: at every point the script is killed and judged all the same",
+        )
+    if not reference.is_quiet_again:
+        raise UsageError(
+            f"--{mode} starts the script again and again, and this one begins another run each time it has ended.",
+            safe=UNSTARTED,
+            hint="name its run: perdure.run(…, run_id=…); or aim at the agent itself: script.py:agent",
+        )
+
+
+def refuse_servers(options: Options, mode: str, why: str) -> None:
+    """A mode that does something to the files of a store needs a store in a file."""
+    if options.store:
+        raise UsageError(
+            f"--{mode} {why}, and a PostgreSQL server keeps its files to itself.",
+            safe=UNSTARTED,
+            hint=f"leave --store out, or try --kill-database instead of --{mode}",
+        )
+
+
+def refusal_of(trial: Trial, ended: Ended) -> str:
+    """The code of the error that a process ended with; empty where it ended in any other way."""
+    error = trial.account().errors.get(ended.life)
+    if error is not None:
+        return str(error["code"])
+    is_silent = trial.bench.subject.kind == "agent" or _TRACEBACK in ended.err
+    return "" if is_silent else _BY_EXIT_CODE.get(ended.code, "")
+
+
+def names_the_store(trial: Trial, ended: Ended) -> bool:
+    """Whether a process said clearly that its store cannot be used, and what to do."""
+    error = trial.account().errors.get(ended.life)
+    if error is not None:
+        return error["exit_code"] == StoreError.exit_code and bool(error["hint"]) and _TRACEBACK not in ended.err
+    return refusal_of(trial, ended) in (StoreError.code, LeaseLapsed.code)
+
+
+def kill_first(trial: Trial, point: Point) -> None:
+    """Kill at a point, in a mode whose fault is another: only that one is planned, and must land."""
+    tally = trial.tally
+    planned, landed = tally.planned, tally.landed
+    trial.kill(point)
+    tally.count("kills", tally.landed - landed)
+    tally.planned, tally.landed = planned, landed
+
+
+def acknowledged(trial: Trial, life: str) -> set[str]:
+    """The calls of which a traced process was told that they are saved."""
+    passed = trial.account().passed.get(life, [])
+    return {key for _, window, key, _ in passed if window in ("recorded", "after_receipt")}
+
+
+def judge_acknowledged(trial: Trial, life: str) -> None:
+    """Everything that a process was told is saved must be there."""
+    told = acknowledged(trial, life)
+    trial.tally.count("acknowledged", len(told))
+    kept = {f"{each.label}{key}" for each in trial.evidence().runs for key, _ in each.journal.completed()}
+    for key in sorted(told - kept):
+        trial.tally.count("acknowledged and lost")
+        trial.fault("unsaved", f"{key} was acknowledged, and is gone")

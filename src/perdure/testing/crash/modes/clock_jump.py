@@ -1,0 +1,85 @@
+"""The wall clock jumps, by an hour and by a day, forth and back: between a kill and the resume, and under a process.
+
+A process under which the clock jumps keeps its run: nobody takes it over because it seems to have been silent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from perdure.errors import RunHeld
+from perdure.testing.crash import skew
+from perdure.testing.crash.grounds import kill_first, names_the_store, refusal_of, refuse_plain_scripts
+from perdure.testing.crash.modes import Plan, chosen_points
+from perdure.testing.crash.points import EFFECT_WINDOWS, REQUEST_WINDOWS, STEP_WINDOWS, Point
+
+if TYPE_CHECKING:
+    from perdure.testing.crash.options import Options
+    from perdure.testing.crash.trial import Reference, Trial
+
+NAME = "clock-jump"
+SUMMARY = "let the clock jump by an hour and by a day, between kill and resume and at every point"
+HOUR_SECONDS: Final = 3600.0
+JUMPS_SECONDS: Final = (HOUR_SECONDS, -HOUR_SECONDS, 24 * HOUR_SECONDS, -24 * HOUR_SECONDS)
+
+
+def plan(reference: Reference, options: Options) -> list[Plan]:
+    """Two trials a point: one whose clock jumps after the kill, one under which it jumps."""
+    refuse_plain_scripts(reference, NAME)
+    numbers = {point: number for number, point in enumerate(reference.points)}
+    plans = []
+    for point in chosen_points(reference, options):
+        number = numbers[point]
+        plans.append(_plan(point, JUMPS_SECONDS[number % len(JUMPS_SECONDS)], when="after a kill"))
+        if point.window not in REQUEST_WINDOWS:
+            plans.append(_plan(point, JUMPS_SECONDS[(number + 1) % len(JUMPS_SECONDS)], when="under a process"))
+    return plans
+
+
+def _plan(point: Point, seconds: float, *, when: str) -> Plan:
+    return Plan(NAME, (point,), details={"seconds": seconds, "when": when}, words=("--clock-jump",))
+
+
+def play(trial: Trial, plan: Plan) -> None:
+    """Let the clock jump, go on, let it jump back, and judge."""
+    file = trial.place.folder / "clock"
+    skew.set_offset(file, 0.0)
+    trial.clock = str(file)
+    if plan.details["when"] == "after a kill":
+        kill_first(trial, plan.points[0])
+        skew.set_offset(file, plan.details["seconds"])
+        last = trial.resume_to_the_end()
+        _note_jump(trial, plan)
+    else:
+        _jump_under(trial, plan.points[0], plan.details["seconds"])
+        _note_jump(trial, plan)
+        skew.set_offset(file, 0.0)
+        last = trial.resume_to_the_end()
+    trial.judge(last)
+
+
+def _note_jump(trial: Trial, plan: Plan) -> None:
+    """The jump has landed where a process went by the clock that had jumped."""
+    if skew.seen_offset(trial.place.folder / "clock") == plan.details["seconds"]:
+        trial.tally.planned += 1
+        trial.tally.landed += 1
+        trial.tally.count(f"jumped {plan.details['when']}")
+    else:
+        trial.tally.count("clock not read")
+
+
+def _jump_under(trial: Trial, point: Point, seconds: float) -> None:
+    """The clock jumps while a process stands at this point, and back once it has ended."""
+    before = trial.evidence()
+    life = trial.start(freeze_at=point.text)
+    if not life.is_frozen():
+        trial.fault("missed", f"not frozen at {point.text}: {trial.ending(life.wait())}")
+        return
+    skew.set_offset(trial.place.folder / "clock", seconds)
+    if point.window in (*EFFECT_WINDOWS, *STEP_WINDOWS):
+        other = trial.start().wait()
+        if refusal_of(trial, other) != RunHeld.code and not names_the_store(trial, other):
+            trial.fault("robbed", f"a clock that jumped by {seconds:g} s took the run away: {trial.ending(other)}")
+    life.thaw()
+    life.wait()
+    trial.judge_reruns(before)

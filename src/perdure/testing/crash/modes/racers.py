@@ -1,0 +1,91 @@
+"""Many processes resume one run at once: one goes on, the others are told who holds it or find it done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from perdure.errors import EffectInDoubt, RunHeld, RunWaits, UsageError
+from perdure.records import Delivery, Kind, read_body
+from perdure.testing.crash.grounds import refusal_of, refuse_plain_scripts
+from perdure.testing.crash.modes import Plan, chosen_points
+
+if TYPE_CHECKING:
+    from perdure.testing.crash.evidence import Evidence
+    from perdure.testing.crash.nursery import Ended
+    from perdure.testing.crash.options import Options
+    from perdure.testing.crash.trial import Reference, Trial
+
+NAME = "racers"
+SUMMARY = "kill at every point, then let several processes resume at once"
+START: Final = "open_store:before"
+"""Where racers stand until all of them are there."""
+
+_FEWEST: Final = 2
+_EXPECTED: Final = frozenset({RunHeld.code, EffectInDoubt.code, RunWaits.code})
+"""How a racer may end that does not bring the run to its end."""
+
+
+def refuse(options: Options) -> None:
+    """One process alone cannot race."""
+    if options.racers < _FEWEST:
+        raise UsageError(
+            f"--racers {options.racers}: a race needs at least two processes.",
+            safe="nothing was started.",
+            hint="--racers 8",
+        )
+
+
+def plan(reference: Reference, options: Options) -> list[Plan]:
+    """One trial a point."""
+    refuse_plain_scripts(reference, NAME)
+    details, words = {"racers": options.racers}, ("--racers", str(options.racers))
+    return [Plan(NAME, (point,), details=details, words=words) for point in chosen_points(reference, options)]
+
+
+def play(trial: Trial, plan: Plan) -> None:
+    """Kill, line the racers up, let them go at one moment, and judge what they did together."""
+    trial.kill(plan.points[0])
+    before = trial.evidence()
+    racers = [trial.start(freeze_at=START) for _ in range(plan.details["racers"])]
+    for racer in racers:
+        if not racer.is_frozen():
+            trial.fault("missed", f"a racer did not come to the start: {trial.ending(racer.wait())}")
+    for racer in racers:
+        racer.thaw()
+    ended = [racer.wait() for racer in racers]
+    trial.judge_reruns(before)
+    for each in ended:
+        _judge_racer(trial, each)
+    _judge_deliveries(trial, before, {each.pid for each in ended})
+    trial.judge(trial.resume_to_the_end())
+
+
+def _judge_racer(trial: Trial, ended: Ended) -> None:
+    """It brought the run to its end, found it there, or was told clearly why it could not."""
+    trial.tally.count("racers")
+    refusal = refusal_of(trial, ended)
+    if ended.is_late:
+        trial.fault("hung", f"a racer took longer than {trial.options.timeout_seconds:g} s")
+    elif trial.is_done(ended):
+        trial.tally.count("saw its end")
+        expected, found = trial.reference.result, trial.result(ended)
+        if trial.reference.has_result and found != expected:
+            trial.fault("result", f"a racer returned {found!r} instead of {expected!r}")
+    elif refusal in _EXPECTED:
+        trial.tally.count("refused" if refusal == RunHeld.code else "found it waiting")
+    else:
+        trial.fault("unclear", f"a racer neither went on nor was refused: {trial.ending(ended)}")
+
+
+def _judge_deliveries(trial: Trial, before: Evidence, racers: set[int]) -> None:
+    """No racer dies, so nobody may take the run from one."""
+    known = {each.run.run_id: each.run.length for each in before.runs}
+    for each in trial.evidence().runs:
+        for record in each.records[known.get(each.run.run_id, 0) :]:
+            body = read_body(record) if record.kind == Kind.DELIVERY else None
+            if isinstance(body, Delivery) and body.pid in racers:
+                for pid in racers - {body.pid}:
+                    if f"(pid {pid} on " in body.before:
+                        trial.fault(
+                            "robbed", f"process {body.pid} took the run while process {pid} lived: {body.before}"
+                        )

@@ -1,0 +1,131 @@
+"""The uncrashed run: observed twice, so that what is different by nature is not held against a crashed one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from perdure.errors import StepFailed, UsageError
+from perdure.testing.crash.judge import done_effects, done_requests, shown
+from perdure.testing.crash.trial import MOST_ROUNDS, Reference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perdure.testing.crash.nursery import Ended
+    from perdure.testing.crash.oracle import Account
+    from perdure.testing.crash.points import Point
+    from perdure.testing.crash.trial import Trial
+
+
+class Observation(Struct, frozen=True):
+    """One uncrashed run."""
+
+    points: tuple[Point, ...]
+    result: Any
+    values: dict[str, Any]
+    runs: frozenset[str]
+    account: Account
+    seconds: float
+    main: tuple[str, str]
+    is_quiet_again: bool
+
+
+def observed(trial: Trial) -> Observation:
+    """Run the subject to its end without a kill, and once more, and note everything."""
+    points: dict[str, Point] = {}
+    seconds = 0.0
+    for _ in range(MOST_ROUNDS):
+        ended = trial.live(traced=True)
+        seconds += ended.seconds
+        points |= {point.text: point for point in trial.passed(ended) if point.text not in points}
+        if trial.is_done(ended):
+            break
+        if ended.is_late:
+            raise _hangs(trial, ended)
+        if not trial.attend().helped:
+            raise _fails(trial, ended)
+    else:
+        raise _fails(trial, ended)
+    account, evidence = trial.account(), trial.evidence()
+    result, before = trial.result(ended), evidence.marks()
+    runs = frozenset(evidence.results())
+    main = next(iter(account.main.values()), ("", ""))
+    is_quiet = trial.bench.subject.kind == "agent" or _is_quiet_again(trial, account, before)
+    return Observation(tuple(points.values()), result, evidence.values(), runs, account, seconds, main, is_quiet)
+
+
+def _is_quiet_again(trial: Trial, known: Account, before: dict[str, Any]) -> bool:
+    """Whether a script does nothing when it is started after its end; an agent's run has an id, and must not."""
+    again, after = trial.live(), trial.account()
+    counted = (len(known.bodies), len(known.requests))
+    did_nothing = (len(after.bodies), len(after.requests)) == counted and trial.evidence().marks() == before
+    return did_nothing and trial.is_done(again)
+
+
+def compared(one: Observation, other: Observation, *, explore: Callable[..., Any]) -> Reference:
+    """What two uncrashed runs agree on."""
+    uses_perdure = one.main != ("", "")
+    seen, seen_by_other = (
+        {point.text: point for point in each.points if _counts(point, uses_perdure=uses_perdure)}
+        for each in (one, other)
+    )
+    done, _ = done_effects(one.account.bodies)
+    has_payloads = done_requests(one.account, payloads=True) == done_requests(other.account, payloads=True)
+    return Reference(
+        points=tuple(point for text, point in seen.items() if text in seen_by_other),
+        result=one.result,
+        has_result=one.result == other.result,
+        values={key: value for key, value in one.values.items() if other.values.get(key) == value},
+        effects=dict(done),
+        requests=dict(done_requests(one.account, payloads=has_payloads)),
+        returned=_returned(one.account),
+        asking=_asking(one.account),
+        runs=one.runs,
+        is_quiet_again=one.is_quiet_again and other.is_quiet_again,
+        has_payloads=has_payloads,
+        seconds=max(one.seconds, other.seconds),
+        main=one.main,
+        uses_perdure=uses_perdure,
+        unstable=tuple(text for text in (*seen, *seen_by_other) if text not in seen or text not in seen_by_other),
+        explore=explore,
+    )
+
+
+def _counts(point: Point, *, uses_perdure: bool) -> bool:
+    """Files are points where a script keeps its state by hand; inside the body of a step nobody could judge them."""
+    is_file = point.name in FILE_NAMES and point.window in ("before", "after")
+    return not (is_file and uses_perdure)
+
+
+FILE_NAMES = frozenset({"open", "replace", "rename", "remove", "unlink", "truncate", "link", "symlink"})
+
+
+def _returned(account: Account) -> dict[tuple[str, str], str]:
+    return {(body.name, body.key): body.value for body in account.bodies if body.state == "returned" and body.value}
+
+
+def _asking(account: Account) -> frozenset[tuple[str, str]]:
+    """Effects that did something to the outside."""
+    requests = Counter((body.name, body.key) for body in account.bodies if body.kind == "effect" and body.requests)
+    return frozenset(requests)
+
+
+def _hangs(trial: Trial, ended: Ended) -> UsageError:
+    said = [line for line in (ended.out + ended.err).splitlines() if line.strip() and not line.startswith("perdure: ")]
+    last = f"; it last said: {shown(said[-1])}" if said else ""
+    return UsageError(
+        f"Without any kill it does not end within {trial.options.timeout_seconds:g} s{last}.",
+        safe="nothing of yours was touched.",
+        hint="give it more time with --timeout SECONDS, or replace what is slow: --stub NAME=JSON, --setup FILE",
+    )
+
+
+def _fails(trial: Trial, ended: Ended) -> StepFailed:
+    return StepFailed(
+        f"Without any kill it does not come to its end: {trial.ending(ended)}.",
+        safe="nothing of yours was touched, and nothing was killed.",
+        hint="mend that first; its working folder is new and empty: --copy FILE puts something there",
+    )

@@ -1,0 +1,210 @@
+"""What a campaign tells people and programs: a table of what was counted, then each fault with its replay command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+from msgspec import Meta, Struct
+
+from perdure.store import shown as shown_store
+from perdure.telemetry.text import counted, duration, legible
+from perdure.testing.crash.modes import fault_words
+from perdure.testing.crash.tally import WORDS, Fault
+from perdure.testing.crash.trial import OVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from perdure.testing.crash.campaign import Report
+    from perdure.testing.crash.trial import Reference
+
+MOST_TRIALS: Final = 5
+"""So many with faults are shown one by one."""
+
+_NAME_COLUMNS: Final = 22
+_NUMBER_COLUMNS: Final = 7
+_WHAT_CHARACTERS: Final = 500
+
+
+class PointObject(Struct, frozen=True):
+    """A point at which a run can be killed."""
+
+    at: Annotated[str, Meta(description="the point, as --at takes it")]
+    name: Annotated[str, Meta(description="the step, the effect, the verb of the store, or the file")]
+    window: Annotated[str, Meta(description="which side of it")]
+
+
+class Campaign(Struct, frozen=True):
+    """A campaign of crashes, as programs get it."""
+
+    target: Annotated[str, Meta(description="what was killed")]
+    mode: Annotated[str, Meta(description="the mode of the campaign")]
+    store: Annotated[str, Meta(description="sqlite, or the server on which each trial had a schema of its own")]
+    fine: Annotated[bool, Meta(description="whether every promise was kept and at least one kill landed")]
+    points: Annotated[int, Meta(description="at how many points trials began")]
+    trials: Annotated[int, Meta(description="how many trials were played")]
+    planned: Annotated[int, Meta(description="how many kills were planned")]
+    landed: Annotated[int, Meta(description="how many of them landed")]
+    in_effect: Annotated[int, Meta(description="how many landed between an intent and its receipt")]
+    resumed: Annotated[int, Meta(description="how many trials were resumed to their end")]
+    steps_rerun: Annotated[int, Meta(description="how often the body of a completed step ran again")]
+    effects_repeated: Annotated[int, Meta(description="how often an effect happened once too often")]
+    effects_lost: Annotated[int, Meta(description="how many effects never happened, and nobody was told")]
+    effects_in_doubt: Annotated[int, Meta(description="how many were reported as in doubt, and settled by asking")]
+    results_equal: Annotated[int, Meta(description="how many trials ended with the result of the uncrashed run")]
+    quiet_again: Annotated[int, Meta(description="how many did nothing when they were resumed once more")]
+    slowest_resume_seconds: Annotated[float, Meta(description="the slowest process that resumed")]
+    seconds: Annotated[float, Meta(description="how long the campaign took")]
+    seed: Annotated[int, Meta(description="its seed")]
+    counts: Annotated[dict[str, int], Meta(description="what its mode counted besides")]
+    faults: Annotated[tuple[Fault, ...], Meta(description="everything that must not happen, and did")]
+    unstable: Annotated[tuple[str, ...], Meta(description="points that only one of two uncrashed runs passed")] = ()
+    listed: Annotated[
+        tuple[PointObject, ...], Meta(description="with --dry-run, every point of the run, in order")
+    ] = ()
+
+
+def campaign_object(report: Report, *, listed: bool = False) -> Campaign:
+    """A report as programs get it; of a dry run with its points."""
+    tally = report.tally
+    return Campaign(
+        target=report.subject.shown or report.subject.app,
+        mode=report.mode,
+        store=store_of(report),
+        fine=report.is_fine or listed,
+        points=tally.points,
+        trials=tally.trials,
+        planned=tally.planned,
+        landed=tally.landed,
+        in_effect=tally.in_effect,
+        resumed=tally.resumed,
+        steps_rerun=tally.rerun,
+        effects_repeated=tally.repeated,
+        effects_lost=tally.lost,
+        effects_in_doubt=tally.in_doubt,
+        results_equal=tally.equal,
+        quiet_again=tally.again,
+        slowest_resume_seconds=round(tally.slowest_seconds, 3),
+        seconds=round(report.seconds, 3),
+        seed=report.options.seed,
+        counts=dict(tally.counts),
+        faults=tuple(tally.faults),
+        unstable=report.reference.unstable,
+        listed=tuple(PointObject(each.text, each.name, each.window) for each in report.reference.points if listed),
+    )
+
+
+def text(report: Report) -> str:
+    """The whole report, for people."""
+    return "\n".join([*table(report), *verdict(report), *faults(report)])
+
+
+def table(report: Report) -> Iterator[str]:
+    """What was counted."""
+    tally, name = report.tally, report.subject.shown or report.subject.app
+    took = duration(report.seconds)
+    yield f"{legible(name)}: {report.mode}, on {store_of(report)}, {counted(tally.trials, 'trial')} in {took}"
+    yield ""
+    rows = list(_rows(report))
+    columns = max(_NAME_COLUMNS, *(len(row[0]) for row in rows))
+    for row in rows:
+        yield f"  {row[0]:<{columns}}{row[1]:>{_NUMBER_COLUMNS}}" + (f"  {row[2]}" if row[2] else "")
+    yield ""
+
+
+def verdict(report: Report) -> Iterator[str]:
+    """Whether it is fine, in one line."""
+    tally = report.tally
+    if not tally.landed:
+        yield f"0 {fault_words(report.mode)[0]} landed of {tally.planned} planned: nothing was tested."
+    elif not tally.faults:
+        again = "" if report.reference.is_quiet_again else f" {_NOT_QUIET}"
+        yield f"Every promise was kept.{again}"
+    else:
+        yield f"{counted(len(tally.faults), 'fault')}: {_kinds(tally.faults)}."
+    if report.reference.unstable:
+        yield _unstable(report.reference)
+
+
+def faults(report: Report) -> Iterator[str]:
+    """Each trial with a fault: what happened, what it means, and how to see it again."""
+    trials: dict[str, list[Fault]] = {}
+    for fault in report.tally.faults:
+        trials.setdefault(fault.folder, []).append(fault)
+    for number, (folder, found) in enumerate(list(trials.items())[:MOST_TRIALS], 1):
+        first = found[0]
+        yield ""
+        place = f"{fault_words(first.mode)[1]} at {' then '.join(first.points)}"
+        where = place if first.points else f"{first.mode}, seed {first.seed}"
+        yield f"  {number}. {legible(where, _WHAT_CHARACTERS)}"
+        for fault in found:
+            yield f"     {WORDS[fault.kind]}: {legible(fault.what, _WHAT_CHARACTERS)}"
+        yield f"     seed {first.seed}, kept in {folder}"
+        yield f"     replay: {first.replay}"
+    if len(trials) > MOST_TRIALS:
+        yield ""
+        yield f"  … and {counted(len(trials) - MOST_TRIALS, 'more trial')} with faults; --json lists them all"
+
+
+def points_text(target: str, reference: Reference) -> Iterator[str]:
+    """The points of a dry run, for people."""
+    effects, took = counted(effects_of(reference), "effect"), duration(reference.seconds)
+    yield f"{legible(target)}: {counted(len(reference.points), 'point')}, {effects}, {took} without a kill"
+    yield ""
+    yield from (f"  {legible(point.text)}" for point in reference.points)
+    if reference.unstable:
+        yield ""
+        yield _unstable(reference)
+
+
+def effects_of(reference: Reference) -> int:
+    """How many effects the uncrashed run had."""
+    judged = sum(count for effect, count in reference.effects.items() if effect not in reference.asking)
+    return judged + sum(reference.requests.values())
+
+
+def store_of(report: Report) -> str:
+    """Where the trials kept their runs, never with a password."""
+    return shown_store(report.options.store) if report.options.store else "sqlite"
+
+
+def _rows(report: Report) -> Iterator[tuple[str, str, str]]:
+    tally = report.tally
+    if tally.points:
+        yield "points", f"{tally.points:,}", ""
+    else:
+        yield "seed", str(report.options.seed), ""
+    word = fault_words(report.mode)[0]
+    yield f"{word} planned", f"{tally.planned:,}", ""
+    inside = f"{tally.in_effect:,} of them inside an effect" if tally.in_effect else ""
+    yield f"{word} landed", f"{tally.landed:,}", inside
+    yield "resumed to the end", f"{tally.resumed:,}", ""
+    yield "steps re-run", f"{tally.rerun:,}", ""
+    yield "effects repeated", f"{tally.repeated:,}", ""
+    yield "effects lost", f"{tally.lost:,}", ""
+    yield "effects in doubt", f"{tally.in_doubt:,}", "reported, and settled by asking" if tally.in_doubt else ""
+    compared = "" if report.reference.has_result else "two uncrashed runs differ: not compared"
+    yield "results equal", f"{tally.equal:,}", compared
+    if report.reference.is_quiet_again:
+        yield "quiet once more", f"{tally.again:,}", ""
+    yield "slowest resume", duration(tally.slowest_seconds), ""
+    for name, number in tally.counts.items():
+        yield name, f"{number:,}", _OVER if name == OVER else ""
+
+
+_OVER: Final = "its run was; to start it again begins another, unless it names a run_id"
+_NOT_QUIET: Final = "Started once more after its end it begins anew, also without a kill: that was not judged."
+
+
+def _unstable(reference: Reference) -> str:
+    named = ", ".join(legible(point) for point in reference.unstable[:3])
+    more = ", …" if len(reference.unstable) > 3 else ""  # noqa: PLR2004 - as many as are named
+    return (
+        f"Two uncrashed runs differ in {counted(len(reference.unstable), 'point')} ({named}{more}):"
+        " the run is not deterministic, and nothing was killed there."
+    )
+
+
+def _kinds(found: list[Fault]) -> str:
+    kinds = list(dict.fromkeys(fault.kind for fault in found))
+    return "; ".join(f"{sum(fault.kind == kind for fault in found):,} × {WORDS[kind]}" for kind in kinds)

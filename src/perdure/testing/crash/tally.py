@@ -1,0 +1,125 @@
+"""What a campaign counted, and the faults it found, each with the seed and the one command that replays it; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FaultKind = Literal[
+    "missed",
+    "rerun",
+    "repeated",
+    "lost",
+    "result",
+    "values",
+    "again",
+    "hung",
+    "stuck",
+    "unsaved",
+    "robbed",
+    "stale",
+    "unclear",
+    "damage",
+    "other",
+]
+
+WORDS: Final[dict[str, str]] = {
+    "missed": "the kill did not land",
+    "rerun": "a completed step ran again",
+    "repeated": "an effect was repeated",
+    "lost": "an effect was lost",
+    "result": "the result differs from the uncrashed run",
+    "values": "recorded values differ from the uncrashed run",
+    "again": "resumed once more, it did something",
+    "hung": "a process did not end in time",
+    "stuck": "the run did not come to its end",
+    "unsaved": "something acknowledged was not saved",
+    "robbed": "a run was taken from a process that lived",
+    "stale": "a process went on with a run that it no longer held",
+    "unclear": "a process did not say clearly what kept it from going on",
+    "damage": "damage was not named",
+    "other": "a promise was broken",
+}
+"""What each kind of fault means."""
+
+
+class Fault(Struct, frozen=True):
+    """Something that must not happen, in one trial."""
+
+    kind: Annotated[FaultKind, Meta(description="which promise was broken")]
+    what: Annotated[str, Meta(description="what happened, with names and values")]
+    mode: Annotated[str, Meta(description="the mode of the campaign")] = ""
+    points: Annotated[tuple[str, ...], Meta(description="where the processes of the trial were killed")] = ()
+    seed: Annotated[int, Meta(description="the seed of the trial")] = 0
+    folder: Annotated[str, Meta(description="where the trial's store and output are kept")] = ""
+    replay: Annotated[str, Meta(description="the command that replays the trial")] = ""
+
+
+class Tally(Struct):
+    """What one trial counted, or many together."""
+
+    points: int = 0
+    """Points of the dry run that a trial begins at."""
+    trials: int = 0
+    planned: int = 0
+    landed: int = 0
+    in_effect: int = 0
+    """Kills that landed between an intent and its receipt."""
+    resumed: int = 0
+    rerun: int = 0
+    repeated: int = 0
+    lost: int = 0
+    in_doubt: int = 0
+    settled: int = 0
+    """Doubts that were settled by asking the oracle."""
+    equal: int = 0
+    """Trials whose result is that of the uncrashed run."""
+    again: int = 0
+    """Trials that were resumed once more after their end, and did nothing."""
+    slowest_seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    """What a mode counts besides: bits flipped, processes frozen."""
+    faults: list[Fault] = field(default_factory=list)
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether every promise was kept, and at least one kill landed."""
+        return not self.faults and self.landed > 0
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Count something only this mode knows."""
+        self.counts[name] = self.counts.get(name, 0) + number
+
+
+def summed(tallies: Iterable[Tally]) -> Tally:
+    """Many trials as one."""
+    whole = Tally()
+    for tally in tallies:
+        for name in _ADDED:
+            setattr(whole, name, getattr(whole, name) + getattr(tally, name))
+        for name, number in tally.counts.items():
+            whole.count(name, number)
+        whole.slowest_seconds = max(whole.slowest_seconds, tally.slowest_seconds)
+        whole.faults += tally.faults
+    return whole
+
+
+_ADDED: Final = (
+    "points",
+    "trials",
+    "planned",
+    "landed",
+    "in_effect",
+    "resumed",
+    "rerun",
+    "repeated",
+    "lost",
+    "in_doubt",
+    "settled",
+    "equal",
+    "again",
+)

@@ -1,0 +1,232 @@
+"""`perdure crash` from outside: agents, scripts with and without perdure, what it prints, refuses and replays."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faces.conftest import Place, Result
+
+AGENT = """
+    @perdure.step
+    def look(number: int) -> int:
+        return number
+
+    @perdure.effect
+    def send(to: str) -> str:
+        return f"sent to {to}"
+
+    @perdure.agent
+    def report(number: int) -> str:
+        return send(f"ada {look(number)}")
+
+    @perdure.agent
+    def fails() -> None:
+        raise ValueError("no way")
+
+    def plain() -> None: ...
+"""
+
+NAIVE = """
+    import json, urllib.request
+
+    CHECKPOINT = pathlib.Path("checkpoint.json")
+
+    def send(letter):
+        address = os.environ["PERDURE_CRASH_OUTSIDE"]
+        with urllib.request.urlopen(f"{address}/mail", data=letter.encode()) as answer:
+            return json.load(answer)["receipt"]
+
+    done = json.loads(CHECKPOINT.read_text()) if CHECKPOINT.exists() else 0
+    for number in range(done, int(sys.argv[1])):
+        if "--first" in sys.argv:
+            CHECKPOINT.with_suffix(".new").write_text(json.dumps(number + 1))
+            CHECKPOINT.with_suffix(".new").replace(CHECKPOINT)
+            send(f"letter {number}")
+        else:
+            send(f"letter {number}")
+            CHECKPOINT.with_suffix(".new").write_text(json.dumps(number + 1))
+            CHECKPOINT.with_suffix(".new").replace(CHECKPOINT)
+    print("done")
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    made = Place(tmp_path)
+    made.environment["TMPDIR"] = str(tmp_path / "trials")
+    (tmp_path / "trials").mkdir()
+    made.write("app.py", AGENT)
+    return made
+
+
+def crash(place: Place, *words: str, **environment: str) -> Result:
+    return place.perdure("crash", "--jobs", "2", *words, **environment)
+
+
+def counts(result: Result) -> dict[str, int]:
+    """The numbers of the table."""
+    rows = [line.split() for line in result.out.splitlines() if line.startswith("  ") and line[2] != " "]
+    return {" ".join(row[:-1]): int(row[-1]) for row in rows if row[-1].isdecimal()}
+
+
+def test_dry_run_lists_every_write_and_every_window_and_kills_nothing(place: Place) -> None:
+    result = crash(place, "app.py:report", "--dry-run", "--", "number=1")
+    assert result.code == 0, result
+    assert result.err == ""
+    listed = [line.strip() for line in result.out.splitlines()[2:]]
+    assert result.out.startswith("app.py:report: 23 points, 1 effect, ")
+    assert listed[:3] == ["open_store:before", "open_store:after", "join:before"]
+    windows = [text.rpartition(":")[2] for text in listed if text.startswith("send@main.1")]
+    assert windows == ["before_intent", "after_intent", "inside_effect", "after_effect", "after_receipt"]
+    told = crash(place, "app.py:report", "--dry-run", "--json", "--", "number=1").json()
+    assert [point["at"] for point in told["listed"]] == listed
+    assert (told["planned"], told["fine"]) == (0, True)
+
+
+def test_agent_is_killed_and_the_users_own_store_is_not_touched(place: Place) -> None:
+    place.perdure("run", "app.py:report", "number=1")
+    before = digests(place.folder)
+    mine = {"PERDURE_STORE": str(place.database)}
+    result = crash(place, "app.py:report", "--sample", "5", "--", "number=1", **mine)
+    assert result.code == 0, result
+    assert "Every promise was kept." in result.out
+    assert result.err == ""
+    assert digests(place.folder) == before
+
+
+def test_setting_of_a_script_does_not_move_its_store_out_of_the_trial(place: Place) -> None:
+    place.write(
+        "script.py",
+        f"""
+        import app
+        perdure.configure(store={str(place.folder / "mine.db")!r})
+        print(perdure.run(app.report, 1, run_id="one"))
+        """,
+    )
+    result = crash(place, "script.py", "--at", "send:after_effect")
+    assert result.code == 0, result
+    assert not (place.folder / "mine.db").exists()
+
+
+def test_table_for_programs_has_everything(place: Place) -> None:
+    told = crash(place, "app.py:report", "--at", "send:after_effect", "--json", "--", "number=1").json()
+    assert (told["target"], told["mode"], told["store"], told["fine"]) == ("app.py:report", "every", "sqlite", True)
+    assert (told["points"], told["planned"], told["landed"], told["in_effect"], told["resumed"]) == (1, 1, 1, 1, 1)
+    assert (told["effects_in_doubt"], told["results_equal"], told["quiet_again"], told["faults"]) == (1, 1, 1, [])
+
+
+def test_naive_script_that_notes_afterwards_repeats_exactly_what_it_repeats(place: Place) -> None:
+    place.write("naive.py", NAIVE)
+    result = crash(place, "naive.py", "--json", "--", "3")
+    told = result.json()
+    assert result.code == 1, result
+    # Each letter is sent again after a kill anywhere between its landing and the note of it: after the request, around
+    # the opening of the note, and before it is put in place.
+    assert (told["planned"], told["landed"]) == (18, 18)
+    assert (told["effects_repeated"], told["effects_lost"]) == (12, 0)
+    found = Counter(fault["points"][0].rpartition(":")[0].partition("#")[0] for fault in told["faults"])
+    assert found == {"mail": 3, "open@checkpoint.new": 6, "replace@checkpoint.json": 3}
+
+
+def test_naive_script_that_notes_before_loses_exactly_what_it_loses(place: Place) -> None:
+    place.write("naive.py", NAIVE)
+    told = crash(place, "naive.py", "--json", "--", "3", "--first").json()
+    # A letter is lost after a kill anywhere between the note of it and its landing.
+    assert (told["effects_repeated"], told["effects_lost"]) == (0, 6)
+    found = {fault["points"][0] for fault in told["faults"]}
+    assert found == {
+        f"{name}{number}:{window}"
+        for name, window in (("replace@checkpoint.json", "after"), ("mail", "before_request"))
+        for number in ("", "#2", "#3")
+    }
+
+
+def test_failure_prints_seed_folder_and_the_command_that_replays_it(place: Place) -> None:
+    place.write("naive.py", NAIVE)
+    result = crash(place, "naive.py", "--", "2")
+    assert result.code == 1, result
+    lines = result.out.splitlines()
+    (first,) = [at for at, line in enumerate(lines) if line.startswith("  1. killed at ")]
+    assert lines[first + 1] == "     an effect was repeated: mail 'letter 0' happened 2 times instead of 1"
+    assert lines[first + 2].startswith("     seed 0, kept in ")
+    folder = Path(lines[first + 2].partition("kept in ")[2])
+    assert (folder / "work" / "checkpoint.json").exists()
+    words = shlex.split(lines[first + 3].partition("replay: ")[2])
+    assert words[:2] == ["perdure", "crash"]
+    again = place.perdure(*words[1:])
+    assert again.code == 1, again
+    assert counts(again)["points"] == 1
+    assert lines[first] in again.out
+    assert lines[first + 1] in again.out
+
+
+def test_random_campaign_names_its_seed_and_replays_a_trial(place: Place) -> None:
+    place.write("naive.py", NAIVE)
+    told = crash(place, "naive.py", "--random", "6", "--seed", "40", "--json", "--", "2").json()
+    assert told["seed"] == 40
+    fault = next(fault for fault in told["faults"] if fault["kind"] == "repeated")
+    assert 40 <= fault["seed"] < 46
+    assert f"--random 1 --seed {fault['seed']} -- 2" in fault["replay"]
+    assert place.perdure(*shlex.split(fault["replay"])[1:]).code == 1
+
+
+def test_script_that_begins_anew_after_its_end_is_not_held_to_be_quiet(place: Place) -> None:
+    place.write("script.py", "import app\nprint(perdure.run(app.report, 1))")
+    result = crash(place, "script.py", "--at", "record_ended:after")
+    assert result.code == 0, result
+    assert counts(result)["kills landed"] == 1
+    assert "over when killed            1  its run was; to start it again begins another" in result.out
+
+
+def test_without_the_kill_the_command_says_that_nothing_landed_and_fails(place: Place) -> None:
+    place.write("spare.py", "from perdure.testing.crash import trap\ntrap.stop = lambda how: None")
+    result = crash(place, "app.py:report", "--sample", "9", "--setup", "spare.py", "--", "number=1")
+    assert result.code == 1, result
+    assert "0 kills landed of 4 planned: nothing was tested." in result.out
+    assert counts(result)["kills landed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message", "hint"),
+    [
+        (["nosuch.py"], 2, "'nosuch.py' does not exist.", "perdure crash script.py"),
+        (["app.py"], 2, "app.py only defines agents", "name the agent: perdure crash app.py:report"),
+        (["app.py:reprot"], 2, "app.py has no agent 'reprot'.", "did you mean app.py:report?"),
+        (["app.py:plain"], 2, "app.py has no agent 'plain'.", "its agents are: app.py:fails, app.py:report"),
+        (["app.py:report"], 2, "missing a required argument: 'number'", "report(number: int)"),
+        (["app.py:report", "--", "number=x"], 2, "number=x does not fit int.", "report(number: int)"),
+        (["app.py:fails"], 1, "Without any kill it does not come to its end", "mend that first"),
+        (["broken.py:x"], 2, "broken.py cannot be loaded: ModuleNotFoundError", "mend broken.py"),
+        (["app.py:report", "--at", "send:nowhere", "--", "number=1"], 2, "the run has no such point", "send@main.1:"),
+        (["app.py:report", "--store", "x.db", "--", "number=1"], 2, "every trial has a file", "leave it out"),
+        (["app.py:report", "--random", "2", "--flip", "--", "number=1"], 2, "are two campaigns", "name one"),
+        (["app.py:report", "--stub", "look", "--", "number=1"], 2, "is no NAME=JSON", "--stub name=true"),
+        (["app.py:report", "--answer", "{", "--", "number=1"], 2, "is not JSON", "quote it"),
+        (["app.py:report", "--setup", "nosuch.py", "--", "number=1"], 2, "does not exist", "name a file"),
+        (["app.py:report", "--copy", "nosuch", "--", "number=1"], 2, "cannot be copied", "name a file"),
+    ],
+)
+def test_bad_input_is_refused_in_three_lines(
+    place: Place, words: list[str], code: int, message: str, hint: str
+) -> None:
+    (place.folder / "broken.py").write_text("import nosuch\n")
+    result = crash(place, *words)
+    lines = result.err.splitlines()
+    assert (result.code, result.out) == (code, ""), result
+    assert [line[:9] for line in lines] == ["perdure: ", "   safe: ", "     do: "], result
+    assert message in lines[0]
+    assert hint in lines[2]
+    assert not list((place.folder / "trials").iterdir())
+
+
+def digests(folder: Path) -> dict[str, Any]:
+    """Every file of the user's, but what belongs to trials and to Python."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    kept = [path for path in found if not {"trials", "__pycache__"} & set(path.relative_to(folder).parts)]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
