@@ -1,0 +1,168 @@
+"""What the fixture `crash` does: campaigns of kills against one agent, reported as the failure of a test."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+
+from perdure.engine.agent import spec_of
+from perdure.errors import PerdureError
+from perdure.replay import Journal
+from perdure.store import open_store
+from perdure.testing.crash import report as reports
+from perdure.testing.crash.campaign import Laboratory, Report
+from perdure.testing.crash.options import Options
+from perdure.testing.crash.subject import Subject, agent_subject
+
+if TYPE_CHECKING:
+    from perdure.testing.crash.tally import Fault
+
+_AROUND: Final = 12
+"""So many records of a journal are shown, the last ones."""
+
+
+class CrashFailed(AssertionError):
+    """A campaign found a promise that was not kept, or landed no kill; the message is its report."""
+
+
+class Crash:
+    """`crash(agent, *args, **kwargs)`: a campaign against this call, in processes of their own."""
+
+    def __init__(self, folder: Path, *, jobs: int | None = None) -> None:
+        self._folder = folder
+        self._jobs = jobs or _jobs()
+
+    def __call__(self, agent: Callable[..., Any], *args: Any, **kwargs: Any) -> Campaign:
+        """What is to be killed; nothing is started yet."""
+        options = Options(jobs=self._jobs, folder=str(self._folder))
+        return Campaign(_typed(agent_subject(agent, *args, **kwargs), agent), options)
+
+
+class Campaign:
+    """One call of an agent, and how it is to be killed. Each mode returns its report, or fails the test with it."""
+
+    def __init__(self, subject: Subject, options: Options) -> None:
+        self._subject = subject
+        self._options = options
+
+    def every_point(self, *, sample: int = 1) -> Report:
+        """Kill it once at every point where something is recorded or performed, or at every so many of them."""
+        __tracebackhide__ = True
+        return self._play("every", sample=sample)
+
+    def at(self, step: str, window: str = "") -> Report:
+        """Kill it at one point: a step or effect, and the window, such as `after_effect`."""
+        __tracebackhide__ = True
+        return self._play("every", at=(f"{step}:{window}" if window else step,))
+
+    def random(self, trials: int = 20, *, seed: int = 0) -> Report:
+        """Kill it at moments that the seed decides."""
+        __tracebackhide__ = True
+        return self._play("random", trials=trials, seed=seed)
+
+    def racers(self, racers: int = 8, *, sample: int = 1) -> Report:
+        """Kill it, and let so many processes resume it at once."""
+        __tracebackhide__ = True
+        return self._play("racers", racers=racers, sample=sample)
+
+    def zombie(self, *, sample: int = 1) -> Report:
+        """Freeze it until another process has taken its run over, then let it go on."""
+        __tracebackhide__ = True
+        return self._play("zombie", sample=sample)
+
+    def during_recovery(self, depth: int = 2, *, sample: int = 1) -> Report:
+        """Kill it, and kill the process that resumes it, so many times in a row."""
+        __tracebackhide__ = True
+        return self._play("during-recovery", depth=depth, sample=sample)
+
+    def answering(self, value: Any) -> Self:
+        """Answer every question with this; its default or first option where nothing is said."""
+        return self._with(answer=msgspec.json.encode(value).decode())
+
+    def signalling(self, name: str, payload: Any = None) -> Self:
+        """Send this when the run waits for a signal of that name."""
+        return self._with(signals={**self._options.signals, name: msgspec.json.encode(payload).decode()})
+
+    def stub(self, function: Callable[..., Any] | str, value: Any) -> Self:
+        """Let a step or effect return this instead of being executed."""
+        name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
+        stubs = {**self._subject.stubs, name: msgspec.json.encode(value).decode()}
+        return type(self)(msgspec.structs.replace(self._subject, stubs=stubs), self._options)
+
+    def setup(self, module: str | os.PathLike[str]) -> Self:
+        """Import this module, or file, in every process first: for fakes and stubs."""
+        modules = (*self._subject.setup, os.fspath(module))
+        return type(self)(msgspec.structs.replace(self._subject, setup=modules), self._options)
+
+    def copying(self, *files: str | os.PathLike[str]) -> Self:
+        """Give each trial a copy of these files and folders."""
+        return self._with(files=(*self._options.files, *(str(Path(each).absolute()) for each in files)))
+
+    def on(self, store: str) -> Self:
+        """Keep the runs on this PostgreSQL server, each trial in a schema of its own."""
+        return self._with(store=store)
+
+    def options(self, **options: Any) -> Self:
+        """Choose anything else that `perdure.testing.crash.options.Options` has."""
+        return self._with(**options)
+
+    def _with(self, **options: Any) -> Self:
+        return type(self)(self._subject, msgspec.structs.replace(self._options, **options))
+
+    def _play(self, mode: str, **options: Any) -> Report:
+        __tracebackhide__ = True
+        try:
+            with Laboratory(self._subject, msgspec.structs.replace(self._options, **options)) as laboratory:
+                report = laboratory.campaign(mode)
+        except PerdureError as error:
+            raise CrashFailed("\n".join(error.lines())) from None
+        if not report.is_fine:
+            raise CrashFailed("\n".join(_told(report)))
+        return report
+
+
+def _typed(subject: Subject, agent: Callable[..., Any]) -> Subject:
+    """The subject as it would be named on a command line, so that a trial can be replayed there."""
+    function = inspect.unwrap(spec_of(agent).function)
+    file = inspect.getsourcefile(function)
+    target = f"{os.path.relpath(file)}:{function.__qualname__}" if file else subject.shown
+    given: dict[str, Any] = msgspec.json.decode(subject.arguments)
+    words = [f"{name}={msgspec.json.encode(value).decode()}" for name, value in given.items()]
+    return msgspec.structs.replace(subject, shown=target, words=tuple(words))
+
+
+def _told(report: Report) -> Iterator[str]:
+    """The report, and what the journal of the first bad trial says."""
+    yield reports.text(report)
+    first = next(iter(report.tally.faults), None)
+    if first is not None:
+        yield from _timeline(first)
+
+
+def _timeline(fault: Fault) -> Iterator[str]:
+    """The last records of the runs of a trial, as it left them."""
+    for database in sorted(Path(fault.folder).rglob("perdure.db")) if fault.folder else ():
+        store = open_store(str(database), create=False)
+        try:
+            for run in store.list_runs(limit=3):
+                records = store.load_journal(run.run_id)
+                journal = Journal(records)
+                yield ""
+                yield f"  journal of {run.name} ({run.agent}), {run.state}, its last records:"
+                for record in records[-_AROUND:]:
+                    entry = journal.entries.get(record.key)
+                    shown = entry.shown_call() if entry is not None else ""
+                    yield f"    {record.seq:>4}  epoch {record.epoch}  {record.kind:<9} {shown}".rstrip()
+        finally:
+            store.close()
+
+
+def _jobs() -> int:
+    """As many trials at once as there are processors for this process of the tests."""
+    share = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1") or 1)
+    return max(1, Options().jobs // max(1, share))
