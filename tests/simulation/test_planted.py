@@ -1,0 +1,33 @@
+"""The simulator can fail: every planted bug that a simulation can see breaks a promise within the first seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sampling import every
+from tests.simulation.campaign import campaign, report
+
+SOON = 60
+"""So many seeds are known to be enough; the long campaign counts how many of 500 see the bug."""
+
+BUGS = {
+    "answer_accepted_twice": "P6",
+    "delivery_not_counted": "P9",
+    "key_from_position": "P2",
+    "lease_never_renewed": "P4",
+    "mail_not_taken": "P6",
+    "no_fence": "P4",
+    "receipt_first": "P2",
+    "swallowed_doubt": "P2",
+    "unpredicated_claim": "P4",
+}
+
+
+@every(sampled=500)
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bug_is_found_within_the_first_seeds(bug: str, stride: int) -> None:
+    is_long = stride == 1
+    summary = campaign(range(500 if is_long else SOON), bug=bug, until_broken=not is_long)
+    print(f"{bug}: {len(summary.broken)} of {summary.seeds} seeds, the first is {summary.broken[0].seed}")
+    assert any(ending.fault.startswith(BUGS[bug]) for ending in summary.broken), report(summary, bug=bug)
+    assert summary.broken[0].seed < SOON
