@@ -188,6 +188,21 @@ class TestClaim:
         assert claimed(other) == run == other.read_run("run-1")
         assert other.load_journal("run-1") == journal
 
+    @pytest.mark.parametrize("state", [RunState.QUEUED, RunState.WAITING, RunState.FAILED, RunState.COMPLETED])
+    def test_claim_that_names_the_end_of_the_journal_is_refused_once_somebody_wrote_there(
+        self, store: Store, state: RunState
+    ) -> None:
+        before = held_run(store)
+        run = land(store, ending(before, state))
+        journal = store.load_journal("run-1")
+        with pytest.raises(RunHeld):
+            claimed(store, terms=msgspec.structs.replace(PARDON, head=before.head))
+        assert (store.read_run("run-1"), store.load_journal("run-1")) == (run, journal)
+
+    def test_claim_that_names_the_end_of_the_journal_succeeds_while_it_is_the_end(self, store: Store) -> None:
+        before = held_run(store)
+        assert claimed(store, terms=msgspec.structs.replace(PARDON, head=before.head)).epoch == before.epoch + 1
+
     @pytest.mark.parametrize("state", [RunState.QUEUED, RunState.WAITING, RunState.FAILED])
     def test_unfinished_run_runs_again(self, store: Store, other: Store, state: RunState) -> None:
         run = land(store, ending(held_run(store), state, reason="", detail=""))

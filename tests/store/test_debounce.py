@@ -17,6 +17,7 @@ import pytest
 from perdure.records import Kind, Record, RunState, Started, read_body
 from perdure.store import open_store
 from perdure.store.protocol import EVERY, Which
+from tests import warm
 from tests.postgres import schema_url
 from tests.store.journals import AGENT, claimed, debounced, letter, new_run
 from tests.store.proxy import Proxy
@@ -223,7 +224,7 @@ def _opened(location: str) -> Iterator[Store]:
 
 
 def _process(role: str, location: str, log: Path, name: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "tests.store.debouncer", role, location, str(log), name], cwd=ROOT)
+    return warm.Popen([sys.executable, "-m", "tests.store.debouncer", role, location, str(log), name], cwd=ROOT)
 
 
 def _check(lines: list[list[str]]) -> None:

@@ -38,6 +38,7 @@ from perdure.records import (
     write_body,
 )
 from perdure.store import blobs, mover
+from perdure.store.debounce import Start
 from perdure.store.lease import read_park
 from perdure.store.mover import Mover, Tally
 from perdure.store.moving import has_left, is_arriving
@@ -184,6 +185,18 @@ def test_everything_of_every_run_comes_along(pair: Pair) -> None:
     assert pair.target.load_blob(blobs.pack(CONTENT)[0]) == CONTENT
     assert not [item for item in pair.target.check() if isinstance(item, Finding)]
     assert not [item for item in pair.source.check() if isinstance(item, Finding)]
+
+
+def test_runs_that_were_moved_away_are_told_from_others(pair: Pair) -> None:
+    filled(pair.source)
+    unfinished = {run.run_id for run in pair.source.find_runs(Which(unfinished=True))}
+    assert not pair.source.count_runs(Which(moved=True))
+    pair.move()
+    moved = {run.run_id for run in pair.source.find_runs(Which(moved=True))}
+    others = {run.run_id for run in pair.source.find_runs(Which(moved=False))}
+    assert (moved, others) == (unfinished, {"completed", "cancelled"})
+    assert pair.source.count_runs(Which(states=("waiting",), reasons=("parked",), moved=False)) == 0
+    assert not pair.target.count_runs(Which(moved=True))
 
 
 def test_run_there_and_back_again_is_what_it_was(pair: Pair) -> None:
@@ -578,6 +591,45 @@ def test_schedule_is_on_in_one_store_and_limits_of_queues_hold_in_both(
 
 def _dies(*_: object) -> None:
     raise InterruptedError
+
+
+def test_debounced_start_at_the_target_goes_into_the_run_that_was_moved(pair: Pair) -> None:
+    first = pair.source.debounce_run(_start("1"))
+    taken = pair.source.debounce_run(_start("2", key="taken"))
+    pair.move()
+    second = pair.target.debounce_run(_start("3"))
+    assert (second.run_id, second.arguments) == (first.run_id, b"3")
+    assert pair.target.debounce_run(_start("1")).run_id == first.run_id  # its answer was lost, and it is sent again
+    assert pair.target.debounce_run(_start("4", key="taken")).run_id == taken.run_id
+    pair.move(back=True)
+    assert pair.source.debounce_run(_start("5")).run_id == first.run_id
+
+
+def test_newer_start_of_a_key_at_the_target_stands(pair: Pair) -> None:
+    first = pair.source.debounce_run(_start("1"))
+    newer = pair.target.debounce_run(_start("2"))
+    pair.move()
+    assert newer.run_id != first.run_id
+    assert pair.target.debounce_run(_start("3")).run_id == newer.run_id
+
+
+def test_keys_are_listed_in_portions(pair: Pair) -> None:
+    for number in range(5):
+        pair.source.debounce_run(_start(f"{number}", key=f"k{number}"))
+    portions = [pair.source.list_debounces(limit=2)]
+    while portions[-1]:
+        last = portions[-1][-1]
+        portions.append(pair.source.list_debounces(after=(last.agent, last.key), limit=2))
+    assert [[row.key for row in portion] for portion in portions] == [["k0", "k1"], ["k2", "k3"], ["k4"], []]
+
+
+def _start(label: str, *, key: str = "k") -> Start:
+    run = Run(f"start-{label}", f"name-{label}", AGENT, label.encode(), "power", 100.0, 100.0)
+    body = write_body(Started(agent=AGENT, arguments=NULL, code="v1"))
+    after, (record,) = extended(
+        run, at=100.0, records=(Record(0, Kind.STARTED, "", AGENT, label.encode(), 100.0, 0, body),)
+    )
+    return Start(after, record, key, 3600.0, 36000.0)
 
 
 def test_schedule_that_was_off_stays_off_where_it_is_moved(pair: Pair) -> None:

@@ -98,6 +98,11 @@ class TestAddress:
             (f"postgresql://ada:a#{SECRET}@host/db", "its password", "%23"),
             (f"postgresql://ada:a?{SECRET}@host/db", "its password", "%3F"),
             (f"postgresql://ada:{SECRET}@[::1/db", "no URL", "postgresql://"),
+            (f"postgresql://ada:pa%zz{SECRET}@host/db", "a % in its password is not followed by the two", "%25"),
+            (f"postgresql://ada:100%{SECRET}@host/db", "a % in its password is not followed by the two", "%25"),
+            (f"postgresql://ada:{SECRET}%00@host/db", "a % in its password is not followed by the two", "%25"),
+            (f"postgresql://ada:{SECRET}%FF@host/db", "with % in its password is no UTF-8", "%25"),
+            (f"postgresql://ada:{SECRET}@host/d%b", "a % in its database is not followed by the two", "%25"),
         ],
     )
     def test_url_with_a_typo_is_named(self, place: Place, url: str, words: str, hint: str) -> None:
@@ -293,6 +298,45 @@ class TestDoctor:
             found = self.checks(place, url, code=0)
         for about in ("server", "durability", "connections", "schema", "rights", "clock", "workers"):
             assert found[about][0][0] == "ok", found
+
+    @pytest.mark.parametrize("has_schema", [True, False], ids=["schema", "database"])
+    def test_role_that_cannot_make_the_tables_is_told_what_it_lacks_and_the_grant_is_enough(
+        self, place: Place, *, has_schema: bool
+    ) -> None:
+        with schema_url() as url, role_without_rights(url) as (name, theirs):
+            schema = read_location(url).schema
+            with admin(url) as connection:
+                if has_schema:
+                    connection.execute(f"CREATE SCHEMA {schema}")
+                    connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {name}")
+            level, message, fix = self.checks(place, theirs, code=6)["store"][0]
+            assert (level, f"role {name} cannot make it" in message) == ("problem", True)
+            with admin(url) as connection:
+                connection.execute(fix.partition(";")[0])
+            assert self.checks(place, theirs, code=0)["store"][0][0] == "ok"
+            place.environment["PERDURE_STORE"] = theirs
+            assert place.python("app.py").code == 0
+
+    def test_role_that_cannot_bring_the_tables_up_to_date_is_told_who_can(self, place: Place) -> None:
+        with schema_url() as url, role_without_rights(url) as (name, theirs):
+            PostgresStore(url).close()
+            schema = read_location(url).schema
+            with admin(url) as connection:
+                connection.execute(f"UPDATE {schema}.meta SET version = version - 1")  # noqa: S608 - our own table
+                connection.execute(f"GRANT ALL ON SCHEMA {schema} TO {name}")
+                connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {name}")
+                ((owner,),) = connection.execute("SELECT current_user").fetchall()
+            level, message, fix = self.checks(place, theirs, code=6)["schema"][0]
+            assert (level, f"the tables are {owner}'s" in message) == ("problem", True)
+            assert fix == f"perdure migrate, as {owner}"
+
+    def test_role_that_may_not_even_enter_the_schema_is_told_the_grant(self, place: Place) -> None:
+        with schema_url() as url, role_without_rights(url) as (name, theirs):
+            PostgresStore(url).close()
+            schema = read_location(url).schema
+            level, _, fix = self.checks(place, theirs, code=6)["store"][0]
+            assert level == "problem"
+            assert f"GRANT USAGE ON SCHEMA {schema} TO {name}" in fix
 
     def test_each_problem_is_named_with_its_fix(self, place: Place, guarded: Server) -> None:
         with schema_url() as url, role_without_rights(url) as (name, theirs):

@@ -19,6 +19,7 @@ from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.location import read_location
 from perdure.store.sql import load_schema
 from perdure.store.sqlite.connect import APPLICATION_ID
+from tests import warm
 from tests.faces.conftest import SECONDS, Place
 from tests.postgres import schema_url
 from tests.store.proxy import Proxy
@@ -82,7 +83,7 @@ def test_any_number_may_migrate_and_open_at_once(url: str, fresh: Any, begin: st
     opening = f"from perdure.store import open_store; open_store({url!r}).close()"
     commands = [["-c", opening] if number % 2 else ["-m", "perdure", "migrate"] for number in range(TOGETHER)]
     processes = [
-        subprocess.Popen(
+        warm.Popen(
             [sys.executable, *command],
             cwd=tmp_path,
             env={**place.environment, "PERDURE_STORE": url},
@@ -118,7 +119,7 @@ def test_killed_migration_leaves_old_or_new(url: str, fresh: Any, moment: bytes,
     with Proxy(url) as wire:
         place = Place(tmp_path)
         wire.cut_once("stall", moment)
-        process = subprocess.Popen(
+        process = warm.Popen(
             [sys.executable, "-m", "perdure", "migrate"],
             cwd=tmp_path,
             env={**place.environment, "PERDURE_STORE": wire.url},
@@ -200,7 +201,7 @@ def test_any_number_may_migrate_a_file_at_once(tmp_path: Path) -> None:
     place = Place(tmp_path)
     make_old_file(place.database)
     processes = [
-        subprocess.Popen(
+        warm.Popen(
             [sys.executable, "-m", "perdure", "migrate"],
             cwd=tmp_path,
             env=place.environment,

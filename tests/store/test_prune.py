@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import signal
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +38,7 @@ from perdure.store.lease import Park, write_park
 from perdure.store.protocol import Finding, Old, Pruned
 from perdure.store.sqlite import SqliteStore
 from perdure.store.sqlite.presence import read_mark
+from tests import warm
 from tests.store.child import Child
 from tests.store.journals import (
     AGENT,
@@ -459,7 +459,7 @@ def test_killed_anywhere_every_run_is_whole_or_gone(sqlite: SqliteStore, path: P
         land(sqlite, ending(run))
     left = [len(kept(sqlite))]
     for at in (0, 1, 50, 203, 204, 205, 30, 3, 2, 1):
-        done = subprocess.run([sys.executable, "-c", KILLED, str(path), str(at)], check=False)
+        done = warm.run([sys.executable, "-c", KILLED, str(path), str(at)], check=False)
         assert done.returncode in (-signal.SIGKILL, 0)
         assert findings(sqlite) == []
         assert sqlite.losses() == []

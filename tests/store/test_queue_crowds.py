@@ -13,6 +13,7 @@ import pytest
 
 from perdure.records import Queue, RunState
 from perdure.store import open_store
+from tests import warm
 from tests.postgres import schema_url
 from tests.store.journals import created
 
@@ -94,7 +95,7 @@ def _fill(store: Store, **limits: float) -> None:
 @contextlib.contextmanager
 def _process(role: str, location: str, count: int) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "tests.store.crowd", role, location, str(count)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+    with warm.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         try:
             yield child
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -14,6 +15,9 @@ from typing import Any
 import pytest
 
 from perdure import clock
+from perdure.status import Commands, status_of
+from perdure.store import open_store
+from tests import warm
 from tests.faces.conftest import Place
 from tests.postgres import schema_url
 
@@ -135,8 +139,11 @@ class Crew:
         (self.place.folder / f"{name}.go").touch()
 
     def states(self) -> dict[str, tuple[str, str]]:
-        listed = self.place.perdure("ls", "--json", "--all").json()["runs"]
-        return {run["run_id"]: (run["state"], run["reason"]) for run in listed}
+        """The state of every run and its reason, read here: whoever waits for one asks often."""
+        location = self.place.environment.get("PERDURE_STORE") or str(self.place.database)
+        with contextlib.closing(open_store(location, create=False)) as store:
+            found = {run.run_id: status_of(store, run, Commands()) for run in store.list_runs()}
+        return {run_id: (status.state, status.reason) for run_id, status in found.items()}
 
     def kill(self, process: subprocess.Popen[str]) -> None:
         process.send_signal(signal.SIGKILL)
@@ -149,7 +156,7 @@ class Crew:
             process.__exit__(None, None, None)
 
     def _started(self, command: list[str]) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
+        process = warm.Popen(
             command,
             cwd=self.place.folder,
             env=self.place.environment,

@@ -5,11 +5,18 @@ from __future__ import annotations
 import collections
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
+from perdure import clock
+from perdure.store.postgres import PostgresStore
+from perdure.store.postgres.location import read_location
+from perdure.worker.absence import FIRST_SILENCE_SECONDS
 from tests.faces.conftest import Place
 from tests.postgres import private_server, schema_url
 from tests.store.proxy import Proxy
@@ -233,3 +240,54 @@ def test_who_waits_for_a_queued_run_waits_for_the_server_too(crew: Crew, wire: P
     crew.until(lambda: "result 1" in crew.log())
     assert waiting.wait(60) == 0
     assert sorted(" ".join(line.split()[:3]) for line in crew.log()) == ["pay n 0", "pay n 1", "result 1", "waiting"]
+
+
+def test_rights_that_were_taken_back_are_said_rarely_and_runs_go_on_once_they_are_given_again(tmp_path: Path) -> None:
+    with schema_url() as url, role_with_rights(url) as (theirs, grant, revoke):
+        place = Place(tmp_path)
+        place.environment["PERDURE_STORE"] = theirs
+        crew = Crew(place)
+        crew.worker()
+        crew.until(lambda: told(crew, "worker_started"))
+        place.environment["PERDURE_STORE"] = url
+        revoke()
+        run = crew.start("job", name="a", steps=1)
+        crew.until(lambda: len(told(crew, "store_missed")) == 2)
+        first, second = told(crew, "store_missed")
+        assert "may not do this" in first["error"]
+        assert (first["seconds"], second["seconds"] >= FIRST_SILENCE_SECONDS) == (0.0, True)
+        grant()
+        crew.until(lambda: run in crew.ended())
+        crew.until(lambda: told(crew, "store_found"))
+        assert len(told(crew, "store_found")) == 1
+        crew.end()
+
+
+def told(crew: Crew, event: str) -> list[dict[str, Any]]:
+    return [each for each in crew.told if each["event"] == event]
+
+
+@contextlib.contextmanager
+def role_with_rights(url: str) -> Iterator[tuple[str, Callable[[], None], Callable[[], None]]]:
+    """The same store by the name of a role that may do everything with its tables, until that is taken back."""
+    name, schema = f"r_{clock.new_token(8)}", read_location(url).schema
+    PostgresStore(url).close()
+
+    def say(*statements: str) -> None:
+        with psycopg.connect(read_location(url).url, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def grant() -> None:
+        say(*(f"GRANT ALL ON ALL {kind} IN SCHEMA {schema} TO {name}" for kind in ("TABLES", "SEQUENCES")))
+
+    def revoke() -> None:
+        say(f"REVOKE INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} FROM {name}")
+
+    say(f"CREATE ROLE {name} LOGIN PASSWORD 'secret'", f"GRANT USAGE ON SCHEMA {schema} TO {name}")
+    grant()
+    parts = urlsplit(url)
+    try:
+        yield parts._replace(netloc=f"{name}:secret@{parts.hostname or ''}").geturl(), grant, revoke
+    finally:
+        say(f"DROP OWNED BY {name}", f"DROP ROLE {name}")

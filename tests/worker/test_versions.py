@@ -246,6 +246,14 @@ def test_workers_and_deliveries_show_their_version(teams: Crew) -> None:
     assert "version v1" in teams.place.perdure("show", run).out
 
 
+def test_unpinning_says_whether_the_run_was_pinned(place: Place) -> None:
+    place.write("app.py", HOLDING)
+    run = place.perdure("start", "app.py:quick", "name=a", "--json").json()["run_id"]
+    assert "  was not pinned: it is for workers of any version" in place.perdure("unpin", run).out
+    assert "  is for workers of version v1 alone" in place.perdure("pin", run, "v1").out
+    assert "  is for workers of any version" in place.perdure("unpin", run).out
+
+
 @pytest.mark.parametrize("version", ["", "two words", "x" * 200])
 def test_unusable_version_is_refused(place: Place, version: str) -> None:
     place.write("app.py", HOLDING)
@@ -256,7 +264,7 @@ def test_unusable_version_is_refused(place: Place, version: str) -> None:
     if version:
         worker = place.perdure("worker", "app.py", "--version", version)
         assert worker.code == 2, worker
-        assert "must be a short word" in worker.err
+        assert "perdure: --version: a short word is expected, given is " in worker.err
 
 
 @pytest.fixture

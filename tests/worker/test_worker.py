@@ -8,10 +8,12 @@ import socket
 import struct
 import urllib.error
 import urllib.request
+from datetime import datetime
 from typing import Any
 
 import pytest
 
+from perdure import clock
 from tests.faces.conftest import Place
 from tests.worker.conftest import PATIENCE, Crew
 
@@ -137,6 +139,19 @@ def test_answered_run_goes_on_by_itself(crew: Crew) -> None:
     assert crew.log() == ["send a on"]
 
 
+def test_time_since_a_run_could_go_on_counts_from_its_answer(crew: Crew) -> None:
+    run = crew.start("asks", name="a")
+    crew.worker()
+    crew.until(lambda: crew.ended("waiting") == [run])
+    assert crew.states()[run] == ("waiting", "human")
+    answered_after = clock.wall_seconds()
+    assert crew.place.perdure("answer", run, "on").code == 0
+    crew.until(lambda: run in crew.ended())
+    _, taken = [each for each in crew.told if each["event"] == "run_taken"]
+    could_go_on_at = datetime.fromisoformat(taken["at"]).timestamp() - taken["after_seconds"]
+    assert could_go_on_at > answered_after - 0.05  # what is told is rounded, and a store has a clock of its own
+
+
 def test_health_is_answered_while_it_works_and_not_while_it_drains(crew: Crew) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -165,15 +180,22 @@ def _is_unwell(port: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "words", "hint"),
     [
-        (["nowhere.py"], "does not exist"),
-        (["empty.py"], "has no agent"),
-        (["app.py", "--health", "x"], "names no port"),
-        (["app.py", "--concurrency", "0"], "concurrency"),
+        (["nowhere.py"], "does not exist", "name a Python file"),
+        (["apq.py"], "does not exist", "did you mean app.py? "),
+        (["ap"], "is neither a file nor a module here", "did you mean app.py? "),
+        (["app.py:job"], "names an agent where a file", "perdure worker app.py, without :job"),
+        (["app:job"], "names an agent where a file", "perdure worker app, without :job"),
+        (["empty.py"], "has no agent", "@perdure.agent"),
+        (["app.py", "--health", "x"], "names no port", "--health 8080"),
+        (["app.py", "--health"], "--health needs a value", "perdure worker --help"),
+        (["app.py", "--concurrency", "0"], "concurrency", "perdure worker --help"),
     ],
 )
-def test_unusable_worker_is_refused_with_three_lines(tmp_path: Any, arguments: list[str], words: str) -> None:
+def test_unusable_worker_is_refused_with_three_lines(
+    tmp_path: Any, arguments: list[str], words: str, hint: str
+) -> None:
     place = Place(tmp_path)
     Crew(place)
     place.write("empty.py", "")
@@ -181,4 +203,4 @@ def test_unusable_worker_is_refused_with_three_lines(tmp_path: Any, arguments: l
     assert result.code == 2, result
     assert words in result.err
     assert "   safe: " in result.err
-    assert "     do: " in result.err
+    assert hint in result.err.partition("     do: ")[2]

@@ -16,6 +16,7 @@ from perdure.store.sql import load_schema
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from perdure.store.cabinet import Cabinet
     from perdure.store.postgres.health import Examined
     from perdure.store.protocol import Store
 
@@ -63,6 +64,25 @@ def open_store(
     from perdure.store.sqlite import SqliteStore  # loads the engine only when it is used
 
     return SqliteStore(path, create=create, seconds=seconds, room_bytes=room_bytes(room_mb))
+
+
+def open_cabinet(settings: Settings) -> Cabinet:
+    """What adapters keep, in the store that the settings name."""
+    location = settings.store
+    if location.partition(":")[0] == "memory" and ":" in location:
+        from perdure.store.cabinet import MemoryCabinet  # only tests and trials need it
+
+        return MemoryCabinet()
+    if _is_server(location):
+        with _needing_psycopg():
+            from perdure.store.postgres.cabinet import PostgresCabinet
+        return PostgresCabinet(location, seconds=settings.open_seconds, away_seconds=settings.away_seconds)
+    path = file_of(location)
+    if path is None:
+        raise _unknown(location)
+    from perdure.store.sqlite.cabinet import SqliteCabinet  # loads the engine only when it is used
+
+    return SqliteCabinet(path, seconds=settings.open_seconds)
 
 
 def schema_versions(settings: Settings) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What moves with the runs of a store: the limits of its queues, and its schedules, each on in one store at a time.
+"""What moves with the runs of a store: limits of queues, keys of debounced starts, and schedules, each on in one store.
 
 A schedule is switched off in both stores, at the same instant, before any run moves, and on at the target after the
 last. Ended between, the next move finds that instant in both rows, and knows what was under way.
@@ -26,6 +26,20 @@ def declare_queues(source: Store, target: Store) -> int:
         if known.get(queue.name, Queue(queue.name)) == Queue(queue.name):
             target.declare_queue(queue)
     return len(limited)
+
+
+def carry_debounces(source: Store, target: Store) -> int:
+    """Let the keys of debounced starts lead to their runs at the target, where those are; how many do.
+
+    A start that somebody made there meanwhile is newer, and stands.
+    """
+    kept, after = 0, ("", "")
+    while found := source.list_debounces(after=after):
+        for row in filter(is_whole_row, found):
+            if target.read_run(row.run_id) is not None:
+                kept += target.keep_debounce(row)
+        after = (found[-1].agent, found[-1].key)
+    return kept
 
 
 def switch_off(source: Store, target: Store) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
@@ -83,6 +83,10 @@ def write_park(park: Park) -> str:
     return msgspec.json.encode(park).decode()
 
 
+MOVED_DETAIL: Final = write_park(Park(code=RunMoved.code)).removesuffix("}")
+"""With what the row of a run begins to say why it stopped, if that is because it was moved away."""
+
+
 def read_park(run: Run) -> Park:
     """Why the run stopped; empty where it did not."""
     return msgspec.json.decode(run.detail, type=Park) if run.detail else Park()
@@ -101,6 +105,8 @@ def claim(
 
     A holder of which only the session ended may live for so many seconds more, with an effect under way.
     """
+    if terms.head not in (None, run.head):
+        raise held(run, holder)
     if run.state in FINISHED:
         return Claimed(run, ())
     if presence is Presence.ALIVE:

@@ -51,7 +51,7 @@ from perdure.store.chain import (
     walked,
 )
 from perdure.store.debounce import Start, decide, is_untaken, landed
-from perdure.store.lease import Presence, claim, held, refuse_other_worker
+from perdure.store.lease import MOVED_DETAIL, Presence, claim, held, refuse_other_worker
 from perdure.store.moving import (
     Reception,
     arriving,
@@ -457,6 +457,19 @@ class MemoryStore:
             shelf.journals[decided.run.run_id] = [decided.first]
             return decided.run
 
+    def list_debounces(self, *, after: tuple[str, str] = ("", ""), limit: int = 1000) -> list[Debounce]:
+        with self._open() as shelf:
+            return [debounce for place, debounce in sorted(shelf.debounces.items()) if place > after][:limit]
+
+    def keep_debounce(self, debounce: Debounce) -> bool:
+        with self._open() as shelf:
+            place = (debounce.agent, debounce.key)
+            known = shelf.debounces.get(place)
+            is_newer = known is None or known.newest_at < debounce.newest_at
+            if is_newer:
+                shelf.debounces[place] = debounce
+            return is_newer
+
     def list_workers(self) -> list[Worker]:
         with self._open() as shelf:
             return list(shelf.workers.values())
@@ -744,6 +757,7 @@ def is_meant(run: Run, which: Which) -> bool:
             which.tags.items() <= tags.items(),
             which.queue in ("", run.queue),
             which.tenant in ("", run.tenant),
+            which.moved in (None, run.detail.startswith(MOVED_DETAIL)),
         )
     )
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from perdure.errors import CheckpointCorrupt, PerdureError, RunHeld, UsageError
 from perdure.records import FINISHED, Run
 from perdure.store.family import families_of
-from perdure.store.handover import declare_queues, switch_off, switch_on
+from perdure.store.handover import carry_debounces, declare_queues, switch_off, switch_on
 from perdure.store.lease import read_park
 from perdure.store.moving import before_departure, has_left, is_arriving, migrate_command, reception, token_of
 from perdure.store.portable import addresses_of
@@ -97,6 +97,7 @@ class Mover:
                 attempt += 1
             yield self.tally
         self._compare()
+        carry_debounces(self._source, self._target)
         switch_on(self._source, self._target)
 
     def plan(self) -> Tally:

@@ -31,8 +31,9 @@ from perdure.records import (
     write_body,
 )
 from perdure.store.chain import is_whole
+from perdure.store.debounce import is_untaken
 from perdure.store.lease import Move, Park, Presence, held, read_park, write_park
-from perdure.store.portable import EPOCHS_BEYOND
+from perdure.store.portable import parked_beyond
 from perdure.store.protocol import Arrival, Departure, Whole
 from perdure.telemetry.text import counted, utc
 
@@ -120,9 +121,16 @@ def joined(known: Run, here: Sequence[Record], mail: Sequence[Mail], arrival: Ar
             break
         same += 1
     is_older = len(mail) <= len(whole.mail) and all(map(_is_same_mail, mail, whole.mail))
-    if not same or not is_older:
+    if not (same or _was_drafted_anew(known, whole.run)) or not is_older:
         raise _other_history(known, whole.run)
     return Joined(same, len(mail))
+
+
+def _was_drafted_anew(known: Run, run: Run) -> bool:
+    """Whether a debounced start replaced the first record elsewhere, of a run that left before anybody had taken it."""
+    move = read_park(known).move
+    is_same = (known.name, known.agent, known.created_at) == (run.name, run.agent, run.created_at)
+    return move is not None and is_untaken(move.row) and is_same
 
 
 def arriving(arrival: Arrival, numbers: Sequence[int], *, known: Run | None) -> Run:
@@ -143,19 +151,7 @@ def arriving(arrival: Arrival, numbers: Sequence[int], *, known: Run | None) -> 
         hint=migrate_command(arrival.source, arrival.target),
         move=Move(arrival.token, arrival.source, arrival.target, row),
     )
-    beyond = msgspec.structs.replace(
-        row,
-        state=RunState.WAITING,
-        reason=WaitReason.PARKED,
-        detail=write_park(park),
-        epoch=row.epoch + EPOCHS_BEYOND,
-        holder="",
-        deliveries=0,
-        suspects=row.suspects + 1,
-        wake_at=0.0,
-        heard=max(numbers, default=0),
-    )
-    return sealed_run(beyond)
+    return parked_beyond(row, park, heard=max(numbers, default=0))
 
 
 def departed(departure: Departure, *, heard: int) -> tuple[Run, tuple[Record, ...]]:

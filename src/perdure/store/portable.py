@@ -179,6 +179,14 @@ def adopted(whole: Whole, *, exported_at: float, is_undone: bool = False) -> Who
         safe=f"{saved_steps(run.steps)}; the first effect it reaches here is in doubt until it is settled.",
         hint=f"see that it is stopped there, then: perdure resume {run.name}",
     )
+    return Whole(parked_beyond(run, park), whole.records, whole.mail)
+
+
+def parked_beyond(run: Run, park: Park, *, heard: int = 0) -> Run:
+    """The row of a run that comes in parked, in an epoch that no process elsewhere will reach.
+
+    It may have performed one effect there that is not on record here: that one is suspect.
+    """
     row = msgspec.structs.replace(
         run,
         state=RunState.WAITING,
@@ -189,7 +197,7 @@ def adopted(whole: Whole, *, exported_at: float, is_undone: bool = False) -> Who
         deliveries=0,
         suspects=run.suspects + 1,
         wake_at=0.0,
-        heard=0,
+        heard=heard,
         turn=0,
     )
-    return Whole(sealed_run(row), whole.records, whole.mail)
+    return sealed_run(row)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from perdure.errors import PerdureError
-    from perdure.records import Append, Loss, Mail, Queue, Record, Run, Schedule, Worker
+    from perdure.records import Append, Debounce, Loss, Mail, Queue, Record, Run, Schedule, Worker
     from perdure.store.debounce import Start
 
 ANYTHING: Final = frozenset({""})
@@ -36,6 +36,8 @@ class Terms(Struct, frozen=True):
     """A person asked for this run by name: a park for deliveries or lost commits is forgiven."""
     gated: bool = True
     """The limits of its queue hold, as for every worker; not for whoever executes a run that is its own."""
+    head: bytes | None = None
+    """Only if its journal still ends with this digest: nobody wrote there since (otherwise `RunHeld`)."""
 
 
 class Which(Struct, frozen=True):
@@ -53,6 +55,8 @@ class Which(Struct, frozen=True):
     tags: dict[str, str] = {}
     queue: str = ""
     tenant: str = ""
+    moved: bool | None = None
+    """Whether they were moved away unfinished, and go on in another store."""
 
 
 class Crowd(Struct, frozen=True):
@@ -301,6 +305,15 @@ class Store(Protocol):
         the start becomes a run of its own. There are never two of a key that nobody has taken, and one that is claimed
         at the same moment has the start's arguments or the start has another run. It may be taken once no other start
         came for so long, and at the latest so long after the first, by the time everybody goes by.
+        """
+
+    def list_debounces(self, *, after: tuple[str, str] = ("", ""), limit: int = 1000) -> list[Debounce]:
+        """So many of the keys of debounced starts that are kept, by agent and key, those after this one."""
+
+    def keep_debounce(self, debounce: Debounce) -> bool:
+        """Keep a key that comes from another store with the run it leads to, unless a newer start is known; if it is.
+
+        The next start of the key then goes into that run, as it would have where it comes from.
         """
 
     def list_workers(self) -> list[Worker]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -18,16 +19,15 @@ def load_queries(package: str) -> dict[str, str]:
     return {name: _squeezed(text) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def load_schema(package: str) -> list[list[str]]:
-    """The numbered schema files in order, each as its statements."""
+@functools.cache
+def load_schema(package: str) -> tuple[tuple[str, ...], ...]:
+    """The numbered schema files in order, each as its statements; they are asked for whenever a store is opened."""
     folder = files(package) / "schema"
     numbered = sorted(
         (entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name
     )
-    return [
-        [_squeezed(block) for block in entry.read_text(encoding="utf-8").split("\n;\n") if _squeezed(block)]
-        for entry in numbered
-    ]
+    blocks = (entry.read_text(encoding="utf-8").split("\n;\n") for entry in numbered)
+    return tuple(tuple(filter(None, map(_squeezed, each))) for each in blocks)
 
 
 def changeable(run: Run) -> tuple[Any, ...]:

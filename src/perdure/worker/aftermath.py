@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from perdure.errors import StoreError
 from perdure.settings import Settings
+from perdure.telemetry.text import duration
 from perdure.worker.death import exit_code_of
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ LONGEST_BUSY_PAUSE_SECONDS: Final = 2.0
 """The longest where the dead one had taken a run: one that kills is parked soon, and others should not wait for it."""
 
 _FIRST_PAUSE_SECONDS: Final = 0.25
+
+BEGINS: Final = "it is being started"
+LOADS: Final = "it loads its code"
+ENDED: Final = "it has ended"
+"""Why a worker is not ready."""
 
 
 class Plan(Struct, frozen=True):
@@ -62,7 +68,8 @@ def decide(
     """What follows from the end of a worker; `deaths` so many have died in a row, this one included."""
     code = 0 if child.ended is not None and os.WIFSIGNALED(status) else exit_code_of(status)
     if asked:
-        return Leave(code)
+        has_only_loaded = os.WIFSIGNALED(status) and not child.is_ready
+        return Leave(0 if has_only_loaded else code)
     if reloading:
         return Again()
     if child.ended is not None:
@@ -74,3 +81,17 @@ def decide(
     if code == StoreError.exit_code:
         return Leave(code)
     return AwaitChange() if plan.reload else Leave(code)
+
+
+def why_none(child: Child, decision: Again | AwaitChange | Leave) -> str:
+    """Why there is no worker while this is done."""
+    match decision:
+        case Leave():
+            return ENDED
+        case AwaitChange():
+            return "its code cannot be loaded; it is started anew when that has changed"
+        case Again(seconds) if seconds:
+            how = "died" if child.is_ready else "could not begin"
+            return f"it {how}; another starts {duration(seconds)} after that"
+        case Again():
+            return BEGINS

@@ -8,7 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Final
 
 from perdure import clock
-from perdure.worker.line import Ended, Finished, Loaded, Ready, Refused, Said, Took, drain_words, read_said
+from perdure.worker.line import Declared, Ended, Finished, Loaded, Ready, Refused, Said, Took, drain_words, read_said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +30,7 @@ class Child:
         self.began_wall = clock.wall_seconds()
         self.worker_id = ""
         self.has_refused = False
+        self.declared = ""
         self.ended: Ended | None = None
         self.runs = 0
         self.has_finished = False
@@ -42,6 +43,11 @@ class Child:
     def is_ready(self) -> bool:
         """Whether it has begun to work."""
         return bool(self.worker_id)
+
+    @property
+    def serves(self) -> bool:
+        """Whether it answers for itself to whoever asks for its health."""
+        return self.is_ready and self.ended is None
 
     def ask_to_drain(self, grace_seconds: float) -> None:
         """Let it finish its steps; one that takes too long over it will be killed."""
@@ -75,6 +81,8 @@ class Child:
         match said:
             case Ready(worker_id):
                 self.worker_id = worker_id
+            case Declared(declaration):
+                self.declared = declaration
             case Refused():
                 self.has_refused = True
             case Ended():

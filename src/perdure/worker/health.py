@@ -8,20 +8,34 @@ import threading
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
+from msgspec import Struct
 
 from perdure import clock
 from perdure.errors import UsageError
+from perdure.telemetry.text import duration
 
 if TYPE_CHECKING:
     from perdure.worker.worker import Worker
 
-_PATIENCE_SECONDS: Final = 10.0
+PATIENCE_SECONDS: Final = 10.0
 """How long one who asks may take to say what."""
 
 SILENT_SECONDS: Final = 60.0
 """A worker that has not reached its store for so long is not healthy."""
 
 _HOST: Final = "127.0.0.1"
+
+
+class Standing(Struct, frozen=True):
+    """Where a worker stands, as it is told to whoever asks."""
+
+    why: str = ""
+    """Why it is not well; empty where it is."""
+    worker_id: str = ""
+    """Empty while there is no worker: one loads its code, or will be started."""
+    draining: bool = False
+    runs: int = 0
+    seconds_since_store: float | None = None
 
 
 class Health:
@@ -45,11 +59,12 @@ class Health:
         worker = self._worker
 
         class Answer(http.server.BaseHTTPRequestHandler):
-            timeout = _PATIENCE_SECONDS
+            timeout = PATIENCE_SECONDS
 
             def do_GET(self) -> None:
-                is_well, body = _state_of(worker)
-                self.send_response(200 if is_well else 503)
+                standing = standing_of(worker)
+                body = encoded(standing)
+                self.send_response(503 if standing.why else 200)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -84,17 +99,22 @@ def listener_at(address: str | None) -> socket.socket | None:
         ) from error
 
 
-def _state_of(worker: Worker) -> tuple[bool, bytes]:
+def encoded(standing: Standing) -> bytes:
+    """What is answered."""
+    return msgspec.json.encode({"ok": not standing.why, **msgspec.structs.asdict(standing)})
+
+
+def standing_of(worker: Worker) -> Standing:
+    """Where this worker stands."""
     silence = clock.boot_seconds() - worker.looked_at
-    is_well = not worker.is_draining and silence < SILENT_SECONDS
-    said = {
-        "ok": is_well,
-        "worker_id": worker.worker_id,
-        "draining": worker.is_draining,
-        "runs": len(worker.moving()),
-        "seconds_since_store": round(silence, 3),
-    }
-    return is_well, msgspec.json.encode(said)
+    why = f"its store was not reached for {duration(silence)}" if silence >= SILENT_SECONDS else ""
+    return Standing(
+        why="it drains" if worker.is_draining else why,
+        worker_id=worker.worker_id,
+        draining=worker.is_draining,
+        runs=len(worker.moving()),
+        seconds_since_store=round(silence, 3),
+    )
 
 
 def _parsed(address: str) -> tuple[str, int]:

@@ -39,10 +39,10 @@ class Search(Struct, frozen=True):
 class Intake:
     """The queues of one worker, all of them where none is named, and what it knows of them."""
 
-    def __init__(self, names: Sequence[str] = ()) -> None:
+    def __init__(self, names: Sequence[str] = (), *, is_declared: bool = False) -> None:
         self._names = tuple(names)
         self._limits: dict[str, Queue] = {}
-        self._is_declared = False
+        self.is_declared = is_declared
         self._read_at = -REREAD_SECONDS
         self._ahead_seconds = 0.0
         self._refused: dict[tuple[str, bool], float] = {}
@@ -81,10 +81,10 @@ class Intake:
 
     def _learn(self, store: Store) -> None:
         """Declare the limits of the code once; and read what holds, which others may have declared since, and when."""
-        if not self._is_declared:
+        if not self.is_declared:
             for queue in queues.declared():
                 store.declare_queue(queue)
-            self._is_declared = True
+            self.is_declared = True
         if clock.boot_seconds() - self._read_at >= REREAD_SECONDS:
             self._limits = {queue.name: queue for queue in store.list_queues()}
             self._ahead_seconds = store.now() - clock.wall_seconds()

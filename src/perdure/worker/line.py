@@ -38,6 +38,12 @@ class Loaded(Struct, frozen=True, tag=True):
     path: str
 
 
+class Declared(Struct, frozen=True, tag=True):
+    """The store knows what the worker's code says of queues and schedules; which is this, in one word."""
+
+    declaration: str
+
+
 class Took(Struct, frozen=True, tag=True):
     """The worker has taken a run."""
 
@@ -56,7 +62,7 @@ class Ended(Struct, frozen=True, tag=True):
     left: tuple[str, ...] = ()
 
 
-Said = Ready | Loaded | Took | Finished | Refused | Ended
+Said = Ready | Loaded | Declared | Took | Finished | Refused | Ended
 
 _decoder: Final = msgspec.json.Decoder(Said)
 
@@ -64,7 +70,9 @@ _decoder: Final = msgspec.json.Decoder(Said)
 class Line:
     """The worker's end of the line."""
 
-    def __init__(self, *, hears: int, tells: int, parent: int) -> None:
+    def __init__(self, *, hears: int, tells: int, parent: int, declared: str = "") -> None:
+        self.declared = declared
+        """What the worker before this one had declared."""
         self.asked = threading.Event()
         """Set once the parent wants the worker to drain."""
         self.grace_seconds: float | None = None

@@ -31,17 +31,17 @@ SHUN_SECONDS: Final = 30.0
 class Timekeeper:
     """The schedules of a worker's agents."""
 
-    def __init__(self, opened: Session, agents: Mapping[str, AgentSpec]) -> None:
+    def __init__(self, opened: Session, agents: Mapping[str, AgentSpec], *, is_declared: bool = False) -> None:
         self._session = opened
         self._agents = agents
         self._wanted = {row.name: row for spec in agents.values() for row in spec.schedules}
-        self._is_declared = False
+        self.is_declared = is_declared
         self._look_at = 0.0
         self._shunned: dict[str, float] = {}
 
     def look(self) -> None:
         """See to what is due, and declare what the code says once nothing of what was said before it is left."""
-        if (self._is_declared and not self._wanted) or clock.boot_seconds() < self._look_at:
+        if (self.is_declared and not self._wanted) or clock.boot_seconds() < self._look_at:
             return
         store = self._session.store
         rows = store.list_schedules()
@@ -50,9 +50,9 @@ class Timekeeper:
         changed = [self._see_to(store, row, now) for row in kept.values()]
         if any(changed):
             return  # it is looked at again at once, as it is now
-        if not self._is_declared:
-            self._is_declared = self._declare(store, kept, now)
-        self._look_at = clock.boot_seconds() + (LOOK_SECONDS if self._is_declared else 0.0)
+        if not self.is_declared:
+            self.is_declared = self._declare(store, kept, now)
+        self._look_at = clock.boot_seconds() + (LOOK_SECONDS if self.is_declared else 0.0)
 
     def _see_to(self, store: Store, row: Schedule, now: float) -> bool:
         """Start the runs of every tick that is due; whether there was something to do, and it could be done."""
@@ -77,7 +77,7 @@ class Timekeeper:
     def _due(self, row: Schedule, now: float) -> schedules.Due | None:
         if is_whole_row(row):
             return schedules.due(row, now=now) if row.agent in self._agents else None
-        if row.name in self._wanted and not self._is_declared:
+        if row.name in self._wanted and not self.is_declared:
             return None  # it is about to be declared anew
         raise UsageError(f"Schedule {row.name} is damaged.", hint="perdure verify; start a worker of its code anew")
 

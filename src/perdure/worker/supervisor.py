@@ -18,14 +18,27 @@ from perdure import clock, events
 from perdure.errors import PerdureError, UsageError
 from perdure.settings import Settings
 from perdure.store import open_settings
-from perdure.worker.aftermath import GOOD_WHILE_SECONDS, Again, AwaitChange, Leave, Plan, decide
+from perdure.worker.aftermath import (
+    BEGINS,
+    ENDED,
+    GOOD_WHILE_SECONDS,
+    LOADS,
+    Again,
+    AwaitChange,
+    Leave,
+    Plan,
+    decide,
+    why_none,
+)
 from perdure.worker.child import OVERDUE_SECONDS, Child
 from perdure.worker.death import Famine, cause_of
 from perdure.worker.line import Line
 from perdure.worker.reload import GRACE_SECONDS, POLL_SECONDS, Watch, forget_bytecode
+from perdure.worker.standin import Standin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from socket import socket
 
 INTERRUPTED: Final = 130
 """The exit code of a worker that was asked twice to end, and left at once."""
@@ -51,8 +64,11 @@ class Left(Struct, frozen=True):
 class Supervisor:
     """Starts workers, one after the other, until one ends because it was asked to."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, listener: socket | None = None) -> None:
         self._plan = plan
+        self._standin = Standin(listener)
+        self._why = BEGINS
+        self._before: dict[int, Any] = {}
         self._asked: list[int] = []
         self._told = 0
         self._reloading = False
@@ -60,18 +76,20 @@ class Supervisor:
         self._famine = Famine()
         self._recorders: set[int] = set()
         self._deaths = self._row = self._runs = 0
-        self._worker_id = ""
+        self._worker_id = self._declared = ""
         self._error: PerdureError | None = None
 
     def run(self) -> Line | Left:
         """In each worker's process, its line to us, as soon as it is started; in this one, how it all ended."""
         with self._heeding() as wakes:
             while True:
-                child = self._start()
+                child = self._start(wakes)
                 if isinstance(child, Line):
                     return child
+                self._why = LOADS
                 status = self._wait_for(child, wakes)
                 decision = self._account_for(child, status)
+                self._why = why_none(child, decision)
                 match decision:
                     case Leave(code):
                         return self._leave(child, INTERRUPTED if self._is_impatient() else code)
@@ -82,7 +100,7 @@ class Supervisor:
                 if is_over:
                     return self._leave(child, 0)
 
-    def _start(self) -> Child | Line:
+    def _start(self, wakes: int) -> Child | Line:
         """Fork a worker; in it, its line to us."""
         self._reloading = False
         child_hears, we_tell = os.pipe()
@@ -90,26 +108,33 @@ class Supervisor:
         parent = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = self._fork()
+        pid = self._fork(wakes)
         if not pid:
             os.close(we_tell)
             os.close(we_hear)
             self._famine.close()
-            return Line(hears=child_hears, tells=child_tells, parent=parent)
+            self._standin.hang_up()
+            return Line(hears=child_hears, tells=child_tells, parent=parent, declared=self._declared)
         os.close(child_hears)
         os.close(child_tells)
         os.set_blocking(we_hear, False)
         return Child(pid, hears=we_hear, tells=we_tell)
 
-    def _fork(self) -> int:
+    def _fork(self, wakes: int) -> int:
         """Fork; a system that lacks the room just now is asked again."""
         while True:
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # the child must not note what is meant to end it
             try:
-                return os.fork()
+                pid = os.fork()
+                if not pid:
+                    self._heed_as_child()
             except OSError:
-                if self._asked:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                if self._pause(wakes, _LOOK_SECONDS):
                     raise
-                clock.sleep(_LOOK_SECONDS)
+            else:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                return pid
 
     def _wait_for(self, child: Child, wakes: int) -> int:
         """The wait status of this worker, once it has one."""
@@ -131,8 +156,17 @@ class Supervisor:
             if self._plan.reload and now - changed_at >= POLL_SECONDS:
                 changed_at = now
                 self._heed_change(child)
-            _sleep((wakes,) if child.is_silent else (child.hears, wakes), POLL_SECONDS)
-            _drink(wakes)
+            self._why = ENDED if child.ended is not None else self._why
+            self._rest((wakes,) if child.is_silent else (wakes, child.hears), POLL_SECONDS, serves=child.serves)
+
+    def _rest(self, ends: tuple[int, ...], seconds: float, *, serves: bool = False) -> None:
+        """Wait until something has come, or so long; who asks for the worker's health is answered if it does not."""
+        if serves:
+            self._standin.hang_up()
+        select.select((*ends, *(() if serves else self._standin.ends)), [], [], max(0.0, min(seconds, POLL_SECONDS)))
+        _drink(ends[0])
+        if not serves:
+            self._standin.answer(self._why)
 
     def _listen(self, child: Child) -> None:
         for loaded in child.heard():
@@ -176,6 +210,7 @@ class Supervisor:
         child.close()
         self._runs += child.runs
         self._worker_id = child.worker_id or self._worker_id
+        self._declared = child.declared or self._declared
         has_died = child.is_ready and child.ended is None
         if has_died:
             lived = clock.boot_seconds() - child.began_at
@@ -230,9 +265,10 @@ class Supervisor:
     def _pause(self, wakes: int, seconds: float) -> bool:
         """Wait so long; whether we were asked to end meanwhile."""
         until = clock.boot_seconds() + seconds
-        while not self._asked and clock.boot_seconds() < until:
-            _sleep((wakes,), until - clock.boot_seconds())
-            _drink(wakes)
+        while not self._asked:
+            self._rest((wakes,), until - clock.boot_seconds())
+            if clock.boot_seconds() >= until:
+                break
         return bool(self._asked)
 
     def _await_change(self, wakes: int) -> bool:
@@ -248,6 +284,7 @@ class Supervisor:
         until = clock.boot_seconds() + OVERDUE_SECONDS
         while self._recorders and clock.boot_seconds() < until and not self._is_impatient():
             self._reap()
+            self._standin.answer(ENDED)
             clock.sleep(0.01)
         left = child.ended.left if child.ended is not None else ()
         return Left(code, self._worker_id, self._runs, left, self._deaths, self._error)
@@ -260,16 +297,25 @@ class Supervisor:
             os.set_blocking(end, False)
         before_wake = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         stops = [number for number in _STOPS if signal.getsignal(number) is not signal.SIG_IGN]
-        before: dict[int, Any] = {number: signal.signal(number, self._note) for number in stops}
-        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _wake_only)
+        self._before = {number: signal.signal(number, self._note) for number in stops}
+        self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _wake_only)
         try:
             yield wakes
         finally:
             signal.set_wakeup_fd(before_wake)
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            self._heed_as_before()
             os.close(wakes)
             os.close(wake)
+
+    def _heed_as_child(self) -> None:
+        """A worker that only loads is ended by a signal at once, whatever this process would do."""
+        for number in {signal.SIGTERM, signal.SIGHUP} & self._before.keys():
+            self._before[number] = signal.SIG_DFL
+        self._heed_as_before()
+
+    def _heed_as_before(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _note(self, number: int, frame: object) -> None:
         del frame
@@ -282,9 +328,12 @@ def record_death(settings: Settings, worker_id: str, cause: str) -> None:
         store.record_death(worker_id, cause)
 
 
-def supervised(plan: Plan) -> Line | Left:
-    """Work under a parent: in each worker's process its line to it, in the parent how it all ended."""
-    return Supervisor(plan).run()
+def supervised(plan: Plan, listener: socket | None = None) -> Line | Left:
+    """Work under a parent: in each worker's process its line to it, in the parent how it all ended.
+
+    Whoever asks at the listener while no worker answers there is told so.
+    """
+    return Supervisor(plan, listener).run()
 
 
 def _stillborn(code: str, cause: str) -> UsageError:
@@ -293,10 +342,6 @@ def _stillborn(code: str, cause: str) -> UsageError:
         safe="nothing was started.",
         hint=f"find what in {code} ends a process that only loads it",
     )
-
-
-def _sleep(ends: tuple[int, ...], seconds: float) -> None:
-    select.select(ends, [], [], max(0.0, seconds))
 
 
 def _drink(wakes: int) -> None:

@@ -19,13 +19,15 @@ from perdure.engine import lifecycle, whereabouts
 from perdure.engine.execute import to_pause
 from perdure.errors import PerdureError, QueueFull, RunHeld, RunPaused, Signal, StoreError
 from perdure.records import RunState
+from perdure.worker.absence import Absence
 from perdure.worker.intake import Intake, Search
 from perdure.worker.memory import resident_bytes
+from perdure.worker.readiness import ready_at
 from perdure.worker.schedules import Timekeeper
 from perdure.worker.suspects import Suspects
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from perdure.engine.active import Active
     from perdure.engine.agent import AgentSpec
@@ -53,16 +55,23 @@ class Limits(Struct, frozen=True):
 class Worker:
     """Executes runs until it is asked to drain and the last of them has ended."""
 
-    def __init__(self, opened: Session, agents: Mapping[str, AgentSpec], limits: Limits) -> None:
+    def __init__(
+        self, opened: Session, agents: Mapping[str, AgentSpec], limits: Limits, *, is_declared: bool = False
+    ) -> None:
+        """`is_declared` where one with the same code has declared its limits and schedules before."""
         self._session = opened
         self._agents = dict(agents)
         self._limits = limits
         self._lock = threading.Lock()
-        self._intake = Intake(limits.queues)
+        self._intake = Intake(limits.queues, is_declared=is_declared)
         self._suspects = Suspects(opened, self._agents)
-        self._timekeeper = Timekeeper(opened, self._agents)
+        self._timekeeper = Timekeeper(opened, self._agents, is_declared=is_declared)
+        self._absence = Absence()
         self._moving: dict[str, str] = {}
         self._shunned: dict[str, float] = {}
+        self._failing: set[str] = set()
+        self.on_declared: Callable[[], None] | None = None
+        """Called once the store knows what the code says of queues and schedules, before a run is taken."""
         self._changed = threading.Event()
         self._draining = threading.Event()
         self.looked_at = self._seen_at = clock.boot_seconds()
@@ -95,7 +104,7 @@ class Worker:
         while not (self.is_draining and not self.moving()):
             self._changed.clear()
             if not self._look():
-                self._changed.wait(LOOK_SECONDS)
+                self._changed.wait(self._absence.pause_seconds or LOOK_SECONDS)
         forget()
         events.publish(events.WorkerStopped(self.worker_id))
 
@@ -109,27 +118,36 @@ class Worker:
 
     def _look(self) -> bool:
         """Look for work once; whether some was taken."""
-        free = self._limits.concurrency - len(self.moving())
         try:
-            self._give_sign()
-            self._heed_drain()
-            if self.is_draining:
-                self._session.stop_all()  # also what was only just taken when that was asked
-                return False
-            self._timekeeper.look()
-            if free <= 0 or self._is_full():
-                return False
-            search = Search(
-                agents=tuple(self._agents),
-                stall_seconds=self._session.settings.stall_seconds,
-                limit=2 * self._limits.concurrency,
-                version=self.version,
-            )
-            found = self._intake.find(self._session.store, search, self._counted())
-            self.looked_at = clock.boot_seconds()
-        except StoreError as error:
-            events.publish(events.StoreMissed(self.worker_id, error.message))
+            has_taken = self._looked()
+        except StoreError as error:  # it is no fault of a run
+            self._absence.begin(self.worker_id, error.message)
             return False
+        self._absence.end(self.worker_id)
+        self._failing.clear()
+        return has_taken
+
+    def _looked(self) -> bool:
+        free = self._limits.concurrency - len(self.moving())
+        self._give_sign()
+        self._heed_drain()
+        if self.is_draining:
+            self._session.stop_all()  # also what was only just taken when that was asked
+            return False
+        self._timekeeper.look()
+        if free <= 0 or self._is_full():
+            return False
+        search = Search(
+            agents=tuple(self._agents),
+            stall_seconds=self._session.settings.stall_seconds,
+            limit=2 * self._limits.concurrency,
+            version=self.version,
+        )
+        found = self._intake.find(self._session.store, search, self._counted())
+        self.looked_at = clock.boot_seconds()
+        if self.on_declared is not None and self._timekeeper.is_declared and self._intake.is_declared:
+            self.on_declared()
+            self.on_declared = None
         return self._take_some(found, free)
 
     def _give_sign(self) -> None:
@@ -152,7 +170,7 @@ class Worker:
         taken = 0
         now = clock.boot_seconds()
         self._shunned = {run_id: until for run_id, until in self._shunned.items() if until > now}
-        for run in found:
+        for run in sorted(found, key=lambda run: run.run_id in self._failing):  # should it be that run after all
             if taken == free or self.is_draining:
                 break
             is_known = run.run_id in self._shunned or run.run_id in self._moving
@@ -173,21 +191,22 @@ class Worker:
         try:
             if run.state == RunState.WAITING and whereabouts.is_paused(store, run):
                 return False
+            since = ready_at(store, run)
             active = lifecycle.open_run(self._session, spec, run, gated=True)
         except (RunHeld, RunPaused):
             return False  # somebody was quicker
         except QueueFull as full:
             self._intake.refuse(run, full.seconds)
             return False
-        except StoreError as error:  # it is no fault of the run
-            events.publish(events.StoreMissed(self.worker_id, error.message))
-            return False
+        except StoreError:
+            self._failing.add(run.run_id)
+            raise
         except (PerdureError, Signal) as error:
             self._shunned[run.run_id] = clock.boot_seconds() + SHUN_SECONDS
             events.publish(events.RunRefused(run.run_id, run.name, str(error)))
             return False
         self._suspects.add(run)
-        after = clock.wall_seconds() - run.updated_at
+        after = clock.wall_seconds() - since
         events.publish(events.RunTaken(run.run_id, run.name, run.agent, active.row.deliveries, max(0.0, after)))
         thread = threading.Thread(target=self._execute, args=(spec, active), name="perdure-run", daemon=True)
         with self._lock:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.records import Mail, Run, is_whole_row
 from perdure.store import blobs
+from perdure.store.cabinet import ALL_ROWS, row_finding
 from perdure.store.chain import finding_of, is_whole_mail, schedule_finding, sound_prefix, trusted_prefix
-from perdure.store.postgres.connect import fetch
+from perdure.store.postgres.connect import Q, fetch
 from perdure.store.postgres.schedules import schedules_of
 from perdure.store.protocol import Finding
 
@@ -37,6 +38,8 @@ def findings(connection: psycopg.Connection[Any]) -> Iterator[Finding | Run]:
         if strays:
             yield Finding(where="records", what=f"{strays} belong to a run whose row is gone")
         yield from (schedule_finding(row) for row in schedules_of(connection) if not is_whole_row(row))
+        with connection.cursor(name="cabinet", binary=True) as rows:
+            yield from filter(None, map(row_finding, rows.execute(Q["scan_cabinet"], ALL_ROWS)))
 
 
 def stored_blob(connection: psycopg.Connection[Any], digest: bytes) -> bytes:

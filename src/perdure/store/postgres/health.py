@@ -12,7 +12,7 @@ from perdure.store.health import Sign
 from perdure.store.postgres.connect import Line
 from perdure.store.postgres.location import Location, read_location
 from perdure.store.postgres.migrate import read_version, refuse_newer
-from perdure.store.postgres.refusal import plain, rights
+from perdure.store.postgres.refusal import plain, quoted, rights
 from perdure.store.sql import load_schema
 from perdure.telemetry.text import counted
 
@@ -41,19 +41,17 @@ class Examined:
 
     def _look_inside(self, url: str, where: Location, *, seconds: float) -> None:
         version, known = read_version(url, seconds=seconds), len(load_schema("perdure.store.postgres"))
-        if not version:
-            words = f"there is none yet in schema {where.schema}; the first run makes it, and perdure migrate does"
-            self.signs.append(Sign("store", "ok", words))
-            return
-        refuse_newer(version, where)
-        if version < known:
-            words = f"version {version}; the next run or worker brings it up to {known}"
-            self.signs.append(Sign("schema", "warning", words, "perdure migrate"))
-            return
-        self.signs.append(Sign("schema", "ok", f"version {version}"))
-        self.is_readable = True
-        if not where.portable:
-            with contextlib.closing(Line(where, seconds=seconds)) as line:
+        with contextlib.closing(Line(where, seconds=seconds)) as line:
+            if not version:
+                self.signs += line.again(lambda connection: list(_making_signs(connection, where)))
+                return
+            refuse_newer(version, where)
+            if version < known:
+                self.signs += line.again(lambda connection: list(_updating_signs(connection, where, version, known)))
+                return
+            self.signs.append(Sign("schema", "ok", f"version {version}"))
+            self.is_readable = True
+            if not where.portable:
                 self.signs += line.again(lambda connection: list(_right_signs(connection, where)))
 
 
@@ -97,6 +95,60 @@ def _connection_signs(connection: psycopg.Connection[Any]) -> Iterator[Sign]:
         yield Sign("connections", "ok", words)
 
 
+def _making_signs(connection: psycopg.Connection[Any], where: Location) -> Iterator[Sign]:
+    """There are no tables yet: whether this role can make them."""
+    schema, role = quoted(where.schema), quoted(connection.info.user)
+    lacks, on = _lacked_to_make(connection, where)
+    if not lacks:
+        words = f"there is none yet in schema {where.schema}; the first run makes it, and perdure migrate does"
+        yield Sign("store", "ok", words)
+        return
+    what = f"there is none yet, and role {connection.info.user} cannot make it: it lacks {' and '.join(lacks)} on {on}"
+    own = f"GRANT {', '.join(lacks)} ON {on} TO {role}"
+    other = (
+        f"let who may do that say perdure migrate and GRANT USAGE ON SCHEMA {schema} TO {role}; {rights(schema, role)}"
+    )
+    yield Sign("store", "problem", what, f"{own}; or {other}")
+
+
+def _lacked_to_make(connection: psycopg.Connection[Any], where: Location) -> tuple[list[str], str]:
+    """Which rights to make the tables this role lacks, and on what."""
+    if where.portable:
+        return [], ""
+    is_there = connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", (where.schema,)).fetchall()
+    if not is_there[0][0]:
+        ((name, may),) = connection.execute(
+            "SELECT current_database(), has_database_privilege(current_database(), 'CREATE')"
+        ).fetchall()
+        return [] if may else ["CREATE"], f"DATABASE {quoted(name)}"
+    names = ("USAGE", "CREATE")
+    ((*may,),) = connection.execute(
+        "SELECT has_schema_privilege(%(schema)s, 'USAGE'), has_schema_privilege(%(schema)s, 'CREATE')",
+        {"schema": where.schema},
+    ).fetchall()
+    return [name for name, has in zip(names, may, strict=True) if not has], f"SCHEMA {quoted(where.schema)}"
+
+
+def _updating_signs(connection: psycopg.Connection[Any], where: Location, version: int, known: int) -> Iterator[Sign]:
+    """The tables are those of an older perdure: whether this role can change them."""
+    owners = connection.execute(
+        "SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = %s AND NOT pg_has_role(tableowner, 'USAGE')",
+        (where.schema,),
+    ).fetchall()
+    lacks, on = _lacked_to_make(connection, where)
+    role = connection.info.user
+    cannot = f"version {version}, and role {role} cannot bring it up to {known}"
+    if owners and not where.portable:
+        owner = owners[0][0]
+        yield Sign("schema", "problem", f"{cannot}: the tables are {owner}'s", f"perdure migrate, as {owner}")
+    elif lacks:
+        grant = f"GRANT {', '.join(lacks)} ON {on} TO {quoted(role)}"
+        yield Sign("schema", "problem", f"{cannot}: it lacks {' and '.join(lacks)} on {on}", grant)
+    else:
+        words = f"version {version}; the next run or worker brings it up to {known}"
+        yield Sign("schema", "warning", words, "perdure migrate")
+
+
 def _right_signs(connection: psycopg.Connection[Any], where: Location) -> Iterator[Sign]:
     """Whether the role may do what runs need."""
     try:
@@ -112,7 +164,7 @@ def _right_signs(connection: psycopg.Connection[Any], where: Location) -> Iterat
     role = connection.info.user
     if lacking:
         what = f"role {role} lacks {', '.join(lacking[:3])}{', …' if len(lacking) > 3 else ''}"  # noqa: PLR2004 - a few
-        yield Sign("rights", "problem", what, rights(where.schema, role))
+        yield Sign("rights", "problem", what, rights(quoted(where.schema), quoted(role)))
     else:
         yield Sign("rights", "ok", f"role {role} may read and write the {counted(len(tables), 'table')}")
 

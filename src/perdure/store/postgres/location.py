@@ -20,6 +20,7 @@ _SCHEMA: Final = "perdure"
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 _OURS: Final = ("schema", "portable")
 _HIDDEN: Final = "…"
+_HALF_ENCODED: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _EXAMPLE: Final = "postgresql://user@host:5432/database"
 _ENCODE: Final = "in a password, write / @ : # ? and % as %2F %40 %3A %23 %3F %25"
 
@@ -47,6 +48,7 @@ class Location(Struct, frozen=True):
 def read_location(text: str) -> Location:
     """The location a URL names; `?schema=NAME` and `?portable=true` are ours, everything else is libpq's."""
     parts = _split(text)
+    _refuse_encoding(parts)
     options = parse_qsl(parts.query, keep_blank_values=True)
     _refuse_unknown([name for name, _ in options])
     given = dict(options)
@@ -78,6 +80,20 @@ def _split(text: str) -> SplitResult:
     if parts.fragment or "@" in parts.path or ("@" in parts.query and "@" not in parts.netloc):
         raise _refused("its password holds a character that ends it", hint=_ENCODE)
     return parts
+
+
+def _refuse_encoding(parts: SplitResult) -> None:
+    """What is percent-encoded must be so whole; a part that may hold a password is named, and not shown."""
+    userinfo, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = userinfo.partition(":")
+    named = {"user": user, "password": password, "host": hosts, "database": parts.path, "options": parts.query}
+    for name, text in named.items():
+        if _HALF_ENCODED.search(text) or "%00" in text:
+            raise _refused(f"a % in its {name} is not followed by the two digits of a character", hint=_ENCODE)
+        try:
+            unquote(text, errors="strict")
+        except UnicodeDecodeError:
+            raise _refused(f"what is written with % in its {name} is no UTF-8", hint=_ENCODE) from None
 
 
 def _refuse_ports(hosts: str, *, is_shown: bool) -> None:

@@ -426,6 +426,16 @@ SELECT agent, key, run_id, first_at, newest_at, starts, digest FROM debounces WH
 -- name: write_debounce
 UPDATE debounces SET run_id = %s, first_at = %s, newest_at = %s, starts = %s, digest = %b WHERE agent = %s AND key = %s
 
+-- name: list_debounces
+SELECT agent, key, run_id, first_at, newest_at, starts, digest FROM debounces WHERE (agent, key) > (%s, %s)
+ORDER BY agent, key LIMIT %s
+
+-- name: keep_debounce
+INSERT INTO debounces (agent, key, run_id, first_at, newest_at, starts, digest) VALUES (%s, %s, %s, %s, %s, %s, %b)
+ON CONFLICT (agent, key) DO UPDATE SET run_id = excluded.run_id, first_at = excluded.first_at,
+                                       newest_at = excluded.newest_at, starts = excluded.starts, digest = excluded.digest
+WHERE debounces.newest_at < excluded.newest_at
+
 -- name: forget_debounces
 DELETE FROM debounces WHERE newest_at < %s AND (agent, key) IN (
     SELECT debounces.agent, debounces.key FROM debounces LEFT JOIN runs ON runs.run_id = debounces.run_id
@@ -556,3 +566,32 @@ SELECT run, seq, kind, key, name, arguments, at, epoch, body, digest FROM record
 
 -- name: read_mails
 SELECT mail, run_id, kind, key, body, sender, at, taken, digest FROM mailbox WHERE run_id = ANY(%s) ORDER BY mail
+
+-- name: read_cabinet
+SELECT key, value, digest FROM cabinet WHERE key = ANY(%s)
+
+-- name: scan_cabinet
+SELECT key, value, digest FROM cabinet WHERE key >= %b AND key < %b ORDER BY key LIMIT %s
+
+-- name: newest_in_cabinet
+SELECT key FROM cabinet WHERE key >= %b AND key < %b ORDER BY key DESC LIMIT %s
+
+-- name: keep_in_cabinet
+INSERT INTO cabinet (key, value, digest) SELECT * FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[])
+ON CONFLICT (key) DO NOTHING
+
+-- name: put_into_cabinet
+INSERT INTO cabinet (key, value, digest) SELECT * FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[])
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, digest = excluded.digest
+
+-- name: remove_from_cabinet
+DELETE FROM cabinet WHERE key = ANY(%s)
+
+-- name: clear_cabinet
+DELETE FROM cabinet WHERE key >= %b AND key < %b
+
+-- name: share_cabinet_row
+SELECT key FROM cabinet WHERE key = %b FOR SHARE
+
+-- name: lock_cabinet_row
+SELECT key FROM cabinet WHERE key = %b FOR UPDATE

@@ -34,6 +34,7 @@ _FINAL: Final = (
 )
 _MISSING_DATABASE: Final = re.compile(r'database "(?P<name>[^"]*)" does not exist')
 _MISSING_ROLE: Final = re.compile(r'role "(?P<name>[^"]*)" (does not exist|is not permitted to log in)')
+_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 _CREATE: Final = re.compile(r"permission denied for (database|schema)")
 
 
@@ -128,7 +129,7 @@ def _unreachable(said: str, location: Location) -> StoreUnavailable:
 
 def _lacksrights(said: str, location: Location) -> StoreUnavailable:
     """The role is let in, and may not do what is needed: which words of its owner mend that."""
-    schema, role = location.schema, location.role or "THE_ROLE"
+    schema, role = quoted(location.schema), quoted(location.role) if location.role else "THE_ROLE"
     if _CREATE.search(said) or "must be owner" in said:
         hint = (
             "let the owner of the database make the tables (perdure migrate) and say "
@@ -149,6 +150,11 @@ def rights(schema: str, role: str) -> str:
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}; "
         f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}"
     )
+
+
+def quoted(name: str) -> str:
+    """A name as it is written in a statement."""
+    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
 def _said(error: BaseException) -> str:

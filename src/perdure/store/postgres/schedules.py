@@ -48,6 +48,16 @@ def debounce(connection: psycopg.Connection[Any], start: Start) -> Run:
     return decided.run
 
 
+def debounces_of(connection: psycopg.Connection[Any], *, after: tuple[str, str], limit: int) -> list[Debounce]:
+    """So many keys, those after this one."""
+    return [Debounce(*row) for row in fetch(connection, "list_debounces", (*after, limit))]
+
+
+def keep_debounce(connection: psycopg.Connection[Any], debounce: Debounce) -> bool:
+    """Keep a key, unless a newer start of it is known."""
+    return connection.execute(Q["keep_debounce"], msgspec.structs.astuple(debounce)).rowcount == 1
+
+
 def _untaken(connection: psycopg.Connection[Any], run_id: str) -> tuple[int, Run | None]:
     """The run and its number, locked, if nobody has taken it nor written to it."""
     for row in fetch(connection, "lock_run", (run_id,)):

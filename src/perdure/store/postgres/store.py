@@ -18,6 +18,7 @@ from perdure.records import (
     DEFAULT_QUEUE,
     FINISHED,
     Append,
+    Debounce,
     Loss,
     Mail,
     Queue,
@@ -343,6 +344,14 @@ class PostgresStore:
         run = self._writer.again(lambda connection: schedules.debounce(connection, start))
         self._news.tell([run.run_id])
         return run
+
+    def list_debounces(self, *, after: tuple[str, str] = ("", ""), limit: int = 1000) -> list[Debounce]:
+        """So many of the keys of debounced starts, those after this one."""
+        return self._reader.again(lambda connection: schedules.debounces_of(connection, after=after, limit=limit))
+
+    def keep_debounce(self, debounce: Debounce) -> bool:
+        """Keep a key that comes from another store, unless a newer start is known."""
+        return self._writer.again(lambda connection: schedules.keep_debounce(connection, debounce))
 
     def list_workers(self) -> list[Worker]:
         """Every worker that is known."""

@@ -8,6 +8,7 @@ import apsw
 
 from perdure.errors import PerdureError
 from perdure.records import Mail, Run, is_whole_row
+from perdure.store.cabinet import ALL_ROWS, row_finding
 from perdure.store.chain import finding_of, is_whole_mail, schedule_finding, sound_prefix, trusted_prefix
 from perdure.store.protocol import Finding
 from perdure.store.sqlite.loss import missing, verified_losses
@@ -34,6 +35,7 @@ def findings(
         lambda: _loss_findings(connection),
         lambda: _stray_findings(connection),
         lambda: (schedule_finding(row) for row in schedules_of(connection) if not is_whole_row(row)),
+        lambda: filter(None, map(row_finding, connection.execute(Q["scan_cabinet"], ALL_ROWS))),
     )
     for part in parts:
         try:

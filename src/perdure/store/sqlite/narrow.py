@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from perdure.store.lease import MOVED_DETAIL
 from perdure.store.sqlite.statements import Q
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from perdure.store.protocol import Which
 
 _UNFINISHED: Final = "state NOT IN ('completed', 'cancelled')"
 _AGENT: Final = "substr('.' || agent, -length(?)) = ?"
 _BEGINNING: Final = "((name >= ? AND name < ?) OR (run_id >= ? AND run_id < ?))"
+_MOVED: Final = "reason = 'parked' AND substr(detail, 1, length(?)) = ?"
 _PLAIN: Final = {
     "since_at": "created_at >= ?",
     "until_at": "created_at < ?",
@@ -39,20 +43,26 @@ def narrowed(query: str, which: Which) -> tuple[str, tuple[Any, ...]]:
 
     if which.unfinished:
         narrow(_UNFINISHED)
-    if which.states:
-        narrow(_AMONG.format("state"), _listed(which.states))
-    if which.reasons:
-        narrow(_AMONG.format("reason"), _listed(which.reasons))
+    for column, words in (("state", which.states), ("reason", which.reasons)):
+        if words:
+            narrow(_AMONG.format(column), _listed(words))
     if which.agent:
         narrow(_AGENT, *(f".{which.agent}",) * 2)
     if which.beginning:
         narrow(_BEGINNING, *(which.beginning, which.beginning + _LAST) * 2)
     if which.tags:
         narrow(_TAGGED, msgspec.json.encode(which.tags).decode())
+    for condition, bound in _plain(which):
+        narrow(condition, *bound)
+    return Q[query].replace(":which", " AND ".join(conditions) or "true"), tuple(values)
+
+
+def _plain(which: Which) -> Iterator[tuple[str, tuple[Any, ...]]]:
     for name, condition in _PLAIN.items():
         if value := getattr(which, name):
-            narrow(condition, value)
-    return Q[query].replace(":which", " AND ".join(conditions) or "true"), tuple(values)
+            yield condition, (value,)
+    if which.moved is not None:
+        yield (_MOVED if which.moved else f"NOT ({_MOVED})"), (MOVED_DETAIL,) * 2
 
 
 def _listed(words: tuple[str, ...]) -> str:

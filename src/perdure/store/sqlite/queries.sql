@@ -325,6 +325,16 @@ INSERT INTO debounces (agent, key, run_id, first_at, newest_at, starts, digest) 
 ON CONFLICT (agent, key) DO UPDATE SET run_id = excluded.run_id, first_at = excluded.first_at,
                                        newest_at = excluded.newest_at, starts = excluded.starts, digest = excluded.digest
 
+-- name: list_debounces
+SELECT agent, key, run_id, first_at, newest_at, starts, digest FROM debounces WHERE (agent, key) > (?, ?)
+ORDER BY agent, key LIMIT ?
+
+-- name: keep_debounce
+INSERT INTO debounces (agent, key, run_id, first_at, newest_at, starts, digest) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (agent, key) DO UPDATE SET run_id = excluded.run_id, first_at = excluded.first_at,
+                                       newest_at = excluded.newest_at, starts = excluded.starts, digest = excluded.digest
+WHERE debounces.newest_at < excluded.newest_at
+
 -- name: forget_debounces
 DELETE FROM debounces WHERE (agent, key) IN (
     SELECT debounces.agent, debounces.key FROM debounces LEFT JOIN runs ON runs.run_id = debounces.run_id
@@ -448,3 +458,25 @@ PRAGMA wal_checkpoint(TRUNCATE)
 
 -- name: import_mail
 INSERT INTO mailbox (run_id, kind, key, body, sender, at, taken, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: read_cabinet
+SELECT key, value, digest FROM cabinet WHERE key = ?
+
+-- name: scan_cabinet
+SELECT key, value, digest FROM cabinet WHERE key >= ? AND key < ? ORDER BY key LIMIT ?
+
+-- name: newest_in_cabinet
+SELECT key FROM cabinet WHERE key >= ? AND key < ? ORDER BY key DESC LIMIT ?
+
+-- name: keep_in_cabinet
+INSERT INTO cabinet (key, value, digest) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING
+
+-- name: put_into_cabinet
+INSERT INTO cabinet (key, value, digest) VALUES (?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, digest = excluded.digest
+
+-- name: remove_from_cabinet
+DELETE FROM cabinet WHERE key = ?
+
+-- name: clear_cabinet
+DELETE FROM cabinet WHERE key >= ? AND key < ?

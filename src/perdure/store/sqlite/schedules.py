@@ -49,6 +49,17 @@ def debounce(connection: apsw.Connection, start: Start, *, now: float) -> Run:
     return decided.run
 
 
+def debounces_of(connection: apsw.Connection, *, after: tuple[str, str], limit: int) -> list[Debounce]:
+    """So many keys, those after this one."""
+    return [Debounce(*row) for row in fetch(connection, "list_debounces", (*after, limit))]
+
+
+def keep_debounce(connection: apsw.Connection, debounce: Debounce) -> bool:
+    """Keep a key, unless a newer start of it is known."""
+    connection.execute(Q["keep_debounce"], msgspec.structs.astuple(debounce))
+    return connection.changes() == 1
+
+
 def _untaken(connection: apsw.Connection, run_id: str) -> tuple[int, Run | None]:
     """The run and its number, if nobody has taken it nor written to it."""
     for row in fetch(connection, "read_run", (run_id,)):

@@ -21,6 +21,7 @@ from perdure.records import (
     DEFAULT_QUEUE,
     FINISHED,
     Append,
+    Debounce,
     Kind,
     Loss,
     Mail,
@@ -79,7 +80,7 @@ from perdure.store.sqlite.presence import Life, Mark, exclusive, is_locked, is_n
 from perdure.store.sqlite.prune import Survey, compact, prunable, prune
 from perdure.store.sqlite.queues import admit, counted, in_line, is_upkeep_due, queues_of, ready, take, wake
 from perdure.store.sqlite.repair import find_run, repair
-from perdure.store.sqlite.schedules import change_schedule, debounce, schedules_of
+from perdure.store.sqlite.schedules import change_schedule, debounce, debounces_of, keep_debounce, schedules_of
 from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, replace_run, run_of, worker_of
 from perdure.store.sqlite.transaction import Pen, Transaction
 from perdure.store.sqlite.whole import read_whole, write_whole
@@ -480,6 +481,16 @@ class SqliteStore:
         self.join()
         with self._transaction() as connection:
             return debounce(connection, start, now=clock.wall_seconds())
+
+    def list_debounces(self, *, after: tuple[str, str] = ("", ""), limit: int = 1000) -> list[Debounce]:
+        """So many of the keys of debounced starts, those after this one."""
+        with self._snapshot() as reader:
+            return debounces_of(reader, after=after, limit=limit)
+
+    def keep_debounce(self, debounce: Debounce) -> bool:
+        """Keep a key that comes from another store, unless a newer start is known."""
+        with self._transaction(counted=False) as connection:
+            return keep_debounce(connection, debounce)
 
     def list_workers(self) -> list[Worker]:
         """Every worker that is known."""
