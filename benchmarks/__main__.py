@@ -14,7 +14,18 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks import concurrent, conversation, importing, looking, mapping, memory, postgres, resume, sequential
+from benchmarks import (
+    concurrent,
+    conversation,
+    importing,
+    looking,
+    mapping,
+    memory,
+    postgres,
+    resume,
+    saver,
+    sequential,
+)
 from benchmarks.laboratory import Laboratory, say
 from benchmarks.report import Row, as_json, table
 
@@ -27,6 +38,7 @@ BENCHMARKS = {
     "looking": looking,
     "memory": memory,
     "mapping": mapping,
+    "saver": saver,
     "postgres": postgres,
 }
 PACKAGES = ("perdure", "dbos", "langgraph", "langgraph-checkpoint-sqlite", "absurd-sdk", "psycopg")

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from perdure.queues import forget_declared
 from tests import summary
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts the tests in its background has Ctrl-C ignored, and all they start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 # The tests start thousands of processes: each would compile the package anew where nobody may keep bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

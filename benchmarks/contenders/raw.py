@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from concurrent.futures import Future
+from collections.abc import Sequence
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 
 import apsw
 
+from benchmarks.contenders import group_commit
 from benchmarks.payload import RESULT, messages
 from benchmarks.resident import resident_bytes
 from benchmarks.spans import tenths
@@ -53,39 +52,17 @@ def concurrent(*, directory: Path, runs: int, steps: int, warm_up: int) -> dict[
 def concurrent_group(*, directory: Path, runs: int, steps: int, warm_up: int) -> dict[str, float]:
     """Commit rows of as many tasks through one writer thread, which commits all that has queued up at once.
 
-    The usual construction of group commit: a queue, a thread, and a future for every row.
+    The usual construction of group commit, on the same connection as above.
     """
     connection = opened(directory, warm_up=warm_up)
-    waiting: SimpleQueue[tuple[tuple[object, ...], Future[None]] | None] = SimpleQueue()
 
-    def write() -> None:
-        while (first := waiting.get()) is not None:
-            batch = [first]
-            while not waiting.empty() and (another := waiting.get()) is not None:
-                batch.append(another)
-            connection.execute("BEGIN IMMEDIATE")
-            for values, _ in batch:
-                connection.execute(INSERT, values)
-            connection.execute("COMMIT")
-            for _, future in batch:
-                future.set_result(None)
+    def commit(rows: Sequence[group_commit.Row]) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        for values in rows:
+            connection.execute(INSERT, values)
+        connection.execute("COMMIT")
 
-    async def task(run: int) -> None:
-        for seq in range(steps):
-            future: Future[None] = Future()
-            waiting.put((row(run=run + 1, seq=seq), future))
-            await asyncio.wrap_future(future)
-
-    async def measured() -> dict[str, float]:
-        stopwatch = Stopwatch()
-        await asyncio.gather(*(task(run) for run in range(runs)))
-        return stopwatch.rates(runs * steps)
-
-    writer = Thread(target=write)
-    writer.start()
-    rates = asyncio.run(measured())
-    waiting.put(None)
-    writer.join()
+    rates = group_commit.measure(commit, lambda run, seq: row(run=run, seq=seq), runs=runs, steps=steps)
     connection.close()
     return rates
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import Future
+from collections.abc import Sequence
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any
 
 import psycopg
 
+from benchmarks.contenders import group_commit
 from benchmarks.contenders.raw import row
 from benchmarks.stopwatch import Stopwatch
 
@@ -42,33 +40,11 @@ def concurrent_group(*, directory: Path, url: str, runs: int, steps: int, warm_u
     The same construction as on SQLite; a batch is one statement over arrays, in one round trip.
     """
     connection = opened(directory, url, warm_up=warm_up)
-    waiting: SimpleQueue[tuple[tuple[object, ...], Future[None]] | None] = SimpleQueue()
 
-    def write() -> None:
-        while (first := waiting.get()) is not None:
-            batch = [first]
-            while not waiting.empty() and (another := waiting.get()) is not None:
-                batch.append(another)
-            connection.execute(INSERT_MANY, [list(column) for column in zip(*(row for row, _ in batch), strict=True)])
-            for _, future in batch:
-                future.set_result(None)
+    def commit(rows: Sequence[group_commit.Row]) -> None:
+        connection.execute(INSERT_MANY, [list(column) for column in zip(*rows, strict=True)])
 
-    async def task(run: int) -> None:
-        for seq in range(steps):
-            future: Future[None] = Future()
-            waiting.put((row(run=run + 1, seq=seq), future))
-            await asyncio.wrap_future(future)
-
-    async def measured() -> dict[str, float]:
-        stopwatch = Stopwatch()
-        await asyncio.gather(*(task(run) for run in range(runs)))
-        return stopwatch.rates(runs * steps)
-
-    writer = Thread(target=write)
-    writer.start()
-    rates = asyncio.run(measured())
-    waiting.put(None)
-    writer.join()
+    rates = group_commit.measure(commit, lambda run, seq: row(run=run, seq=seq), runs=runs, steps=steps)
     connection.close()
     return rates
 

@@ -12,7 +12,7 @@ import msgspec
 
 import perdure
 from docs.generate.markdown import block, documented, joined, opened
-from perdure import events, resources, tools
+from perdure import events, resources, testing, tools
 from perdure.policy import Retry
 
 COLUMNS = 88
@@ -30,7 +30,7 @@ _GROUPS = {
     "From outside": ("answer", "signal", "cancel", "pause", "unpause", "subscribe", "configure"),
     "Resources": ("track", "artifact", "artifacts", "Artifact", "workdir"),
 }
-_MODULES = {"resources": resources, "tools": tools, "events": events}
+_MODULES = {"resources": resources, "tools": tools, "testing": testing, "events": events}
 
 
 def page() -> str:

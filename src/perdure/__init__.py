@@ -4,14 +4,18 @@ A run is a function plus a journal. Decorate an agent, its steps and its effects
 command continues at the first step that had not completed.
 """
 
+from __future__ import annotations
+
 import importlib
-from typing import TYPE_CHECKING, Final
 
 from perdure import errors
 from perdure.errors import PerdureError
 from perdure.version import VERSION as __version__  # noqa: N811 - the name Python tools look for
 
+TYPE_CHECKING = False  # as a checker knows it: `typing` takes most of the time until a command can heed a signal
 if TYPE_CHECKING:
+    from typing import Final
+
     from perdure import resources
     from perdure.engine.agent import agent, run, start
     from perdure.engine.ask import Answer, ask

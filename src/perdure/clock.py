@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import threading
+    from collections.abc import Callable, Sequence
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 _random = random.SystemRandom()
@@ -61,6 +62,36 @@ def elapsed_seconds() -> float:
 def sleep(seconds: float) -> None:
     """Block this thread."""
     time.sleep(max(0.0, seconds))
+
+
+def pause(seconds: float) -> None:
+    """Let time pass for a run that waits in this thread."""
+    sleep(seconds)
+
+
+async def pause_async(seconds: float) -> None:
+    """The same on an event loop, which goes on meanwhile."""
+    import asyncio  # which whoever calls this has loaded
+
+    await asyncio.sleep(max(0.0, seconds))
+
+
+def poll(seconds: float, *, until: Callable[[], float] | None = None, woken: threading.Event | None = None) -> None:
+    """Wait so long before looking again at what others do, or until woken.
+
+    `until` tells when what is waited for comes by itself, 0 for never: a clock that skips time goes there.
+    """
+    del until
+    if woken is None:
+        sleep(seconds)
+    else:
+        woken.wait(seconds)
+
+
+async def poll_async(seconds: float, *, until: Callable[[], float] | None = None) -> None:
+    """The same on an event loop."""
+    del until
+    await pause_async(seconds)
 
 
 def instant(seconds: float) -> datetime:

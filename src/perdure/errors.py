@@ -49,7 +49,9 @@ never depends on one arriving: the store fences.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+TYPE_CHECKING = False  # as in `perdure`: nothing here needs `typing` at run time
+if TYPE_CHECKING:
+    from typing import ClassVar, Final
 
 START_OVER: Final = "start over: perdure run --fresh, or fresh=True in Python"
 """How a hint says that the same call begins anew, to whoever reads it."""

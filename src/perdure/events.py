@@ -6,6 +6,7 @@ the run: its error is shown once on standard error and the subscriber is dropped
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class Event(Struct, frozen=True):
@@ -76,10 +77,18 @@ class ChangeAwaited(Struct, frozen=True):
 
 
 class StoreMissed(Struct, frozen=True):
-    """A worker could not reach its store; it looks again."""
+    """A worker cannot use its store, since so many seconds; it looks again, after ever longer pauses."""
 
     worker_id: str
     error: str
+    seconds: float = 0.0
+
+
+class StoreFound(Struct, frozen=True):
+    """A worker can use the store again that it missed for so many seconds."""
+
+    worker_id: str
+    seconds: float
 
 
 class StoreAwaited(Struct, frozen=True):
@@ -135,7 +144,10 @@ class TickStarted(Event, frozen=True):
 
 
 class RunTaken(Event, frozen=True):
-    """A worker has claimed a run; so many seconds after the last sign of whoever had it, or of its being accepted."""
+    """A worker has claimed a run, so many seconds after it could go on.
+
+    That is since it was accepted, since what it waited for has come, or since the last sign of whoever had it.
+    """
 
     agent: str
     delivery: int
@@ -313,6 +325,7 @@ Observable = (
     | StoreAwaited
     | StoreReached
     | StoreMissed
+    | StoreFound
     | WorkerStarted
     | WorkerDraining
     | WorkerStopped
@@ -337,6 +350,18 @@ def subscribe(listener: Callable[[Observable], None], *kinds: type[Observable]) 
         _subscribers.pop(listener, None)
 
     return unsubscribe
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Nobody is told of what happens meanwhile: it is tried out, and does not happen to a run."""
+    before = dict(_subscribers)
+    _subscribers.clear()
+    try:
+        yield
+    finally:
+        _subscribers.clear()
+        _subscribers.update(before)
 
 
 def is_wanted(kind: type[Observable]) -> bool:

@@ -471,8 +471,6 @@ class Intended(Struct, frozen=True, omit_defaults=True):
     arguments: Raw
     blob: str = ""
     key_at: float = 0.0
-    boot_id: str = ""
-    boot_at: float = 0.0
     shown: str = ""
 
 

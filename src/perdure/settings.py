@@ -9,7 +9,7 @@ import functools
 import math
 import os
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -19,7 +19,7 @@ from perdure.records import Durability
 
 ENVIRONMENT_PREFIX: Final = "PERDURE_"
 _VERSION_CHARACTERS: Final = 100
-_NOT_SETTINGS: Final = frozenset({"PERDURE_TEST_POSTGRES"})
+_NOT_SETTINGS: Final = frozenset({"PERDURE_TEST_POSTGRES", "PERDURE_CRASH_OUTSIDE"})
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,40 +73,75 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse what could never work."""
         if len(self.version) > _VERSION_CHARACTERS or not self.version.isprintable() or " " in self.version:
-            raise ValueError(f"version {self.version[:50]!r} must be a short word")
+            raise Unusable(f"a short word is expected, given is {self.version[:50]!r}", "version")
         if self.deliveries < 1:
-            raise ValueError(f"deliveries is {self.deliveries}, at least 1 is needed")
+            raise Unusable(f"at least 1 is expected, given is {self.deliveries}", "deliveries")
         for name in ("cancel_grace_seconds", "away_seconds", "room_mb"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must not be negative, and finite")
-        if not all(0 < seconds < math.inf for seconds in (self.renew_seconds, self.open_seconds)):
-            raise ValueError("renew_seconds and open_seconds must be above 0 and finite")
+                raise Unusable(f"0 or more is expected, given is {getattr(self, name):g}", name)
+        for name in ("renew_seconds", "open_seconds"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise Unusable(f"more than 0 is expected, given is {getattr(self, name):g}", name)
         for name, seconds in (("lease_seconds", self.lease_seconds), ("stall_seconds", self.stall_seconds)):
             if not self.renew_seconds < seconds < math.inf:
-                raise ValueError(
-                    f"{name} ({seconds:g}) must be above renew_seconds ({self.renew_seconds:g}) and finite, "
-                    "or a healthy holder would be robbed between two beats"
+                raise Unusable(
+                    f"more than renew_seconds ({self.renew_seconds:g}) is expected, given is {seconds:g}: "
+                    "a healthy holder would be robbed between two beats",
+                    name,
+                    "renew_seconds",
                 )
 
 
-_chosen: dict[str, Any] = {}
+class Unusable(ValueError):
+    """What is expected of a setting, and what is given; the names of it and of those that it does not fit."""
+
+    def __init__(self, what: str, *names: str) -> None:
+        super().__init__(f"{names[0]}: {what}")
+        self.what = what
+        self.names = names
+
+
+class Given(NamedTuple):
+    """What was given for a setting, and how whoever gave it wrote that."""
+
+    value: Any
+    written: str
+
+
+_chosen: dict[str, Given] = {}
 
 
 def configure(**chosen: Any) -> None:  # noqa: ANN401 - checked against Settings
     """Choose settings in code, for this process; `None` takes a choice back."""
-    merged = {**_chosen, **chosen}
-    remaining = {name: value for name, value in merged.items() if value is not None}
+    choose({name: Given(value, f"perdure.configure({name}=…)") for name, value in chosen.items()})
+
+
+def chosen() -> dict[str, Any]:
+    """What was chosen in code, for this process."""
+    return {name: each.value for name, each in _chosen.items()}
+
+
+def choose(given: dict[str, Given]) -> None:
+    """Choose settings that somebody wrote elsewhere, such as on a command line."""
+    merged = {**_chosen, **given}
+    remaining = {name: each for name, each in merged.items() if each.value is not None}
     if "store" in remaining:
-        remaining["store"] = os.fspath(remaining["store"])
-    _convert(remaining, source="perdure.configure")
+        value, written = remaining["store"]
+        remaining["store"] = Given(os.fspath(value), written)
+    checked = _checked(remaining)
+    try:
+        others = _from_outside(_working_directory())
+        _read(others)
+    except InvalidSettings:
+        others = {}  # what is wrong with them is said when they are used
+    _read(others | checked)
     _chosen.clear()
-    _chosen.update(remaining)
+    _chosen.update(checked)
 
 
 def current_settings(directory: Path | None = None) -> Settings:
     """The settings in force for this process and directory."""
-    merged = {**_from_project(directory or _working_directory()), **_from_environment(), **_chosen}
-    return _convert(merged, source="the settings")
+    return _read(_from_outside(directory or _working_directory()) | _chosen)
 
 
 def version_to_pin() -> str:
@@ -132,17 +167,20 @@ def _working_directory() -> Path:
         ) from error
 
 
-def _from_environment() -> dict[str, Any]:
+def _from_outside(directory: Path) -> dict[str, Given]:
+    return {**_from_project(directory), **_from_environment()}
+
+
+def _from_environment() -> dict[str, Given]:
     found = {
-        name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        name.removeprefix(ENVIRONMENT_PREFIX).lower(): Given(value, name)
         for name, value in os.environ.items()
         if name.startswith(ENVIRONMENT_PREFIX) and name not in _NOT_SETTINGS and value
     }
-    _convert(found, source="the environment (PERDURE_…)")
-    return found
+    return _checked(found)
 
 
-def _from_project(directory: Path) -> dict[str, Any]:
+def _from_project(directory: Path) -> dict[str, Given]:
     path = directory / "pyproject.toml"
     try:
         written = path.stat()
@@ -152,26 +190,90 @@ def _from_project(directory: Path) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=8)
-def _read_project(path: Path, _modified: int, _size: int) -> dict[str, Any]:
+def _read_project(path: Path, _modified: int, _size: int) -> dict[str, Given]:
     """The table in this file, read again only when the file has changed."""
     import tomllib  # only a project with settings of its own pays for the parser
 
     try:
-        table = tomllib.loads(path.read_text()).get("tool", {}).get("perdure", {})
+        found = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidSettings(
             f"{path} cannot be read: {error}", safe="nothing was started.", hint="mend the file, or move it away"
         ) from error
-    plain = {name: value for name, value in table.items() if not isinstance(value, dict)}
-    _convert(plain, source=f"[tool.perdure] in {path}")
-    return plain
+    for name in ("tool", "perdure"):
+        found = found.get(name, {})
+        if not isinstance(found, dict):
+            raise InvalidSettings(
+                f"{path}: {name} is no table.",
+                safe="nothing was started.",
+                hint="write the settings below [tool.perdure]",
+            )
+    known = Settings.__struct_fields__
+    given = {
+        name: Given(value, f"{name} in [tool.perdure] of {path}")
+        for name, value in found.items()
+        if name in known or not isinstance(value, dict)  # tables of other names are no settings
+    }
+    return _checked(given)
 
 
-def _convert(values: dict[str, Any], *, source: str) -> Settings:
+def _read(given: dict[str, Given]) -> Settings:
     try:
-        return msgspec.convert(values, Settings, strict=False)
-    except (msgspec.ValidationError, ValueError) as error:
-        known = ", ".join(Settings.__struct_fields__)
+        return Settings(**{name: each.value for name, each in given.items()})
+    except Unusable as error:
+        first, *others = error.names
+        why = "".join(f"; {name} is from {given[name].written}" for name in others if name in given)
+        written = given[first].written if first in given else first
         raise InvalidSettings(
-            f"{source}: {error}.", safe="nothing was started.", hint=f"the settings are: {known}"
+            f"{written}: {error.what}{why}.", safe="nothing was started.", hint=_default(first)
         ) from error
+
+
+def _checked(given: dict[str, Given]) -> dict[str, Given]:
+    """Each as the setting is, also where another source decides: what is unusable is never passed over."""
+    return {name: Given(_converted(name, each), each.written) for name, each in given.items()}
+
+
+def _converted(name: str, given: Given) -> Any:  # noqa: ANN401 - as the setting is
+    if name not in Settings.__struct_fields__:
+        raise _unknown(name, given)
+    kind = _kinds()[name]
+    try:
+        return msgspec.convert(given.value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        words = _EXPECTED.get(kind) or " or ".join(get_args(kind))
+        shown = repr(given.value)
+        shown = (
+            shown if len(shown) <= _SHOWN_CHARACTERS and name != "store" else f"of type {type(given.value).__name__}"
+        )
+        raise InvalidSettings(
+            f"{given.written}: {words} is expected, given is {shown}.", safe="nothing was started.", hint=_default(name)
+        ) from error
+
+
+def _unknown(name: str, given: Given) -> InvalidSettings:
+    import difflib  # slow to load, and only needed here
+
+    alike = difflib.get_close_matches(name, Settings.__struct_fields__, n=1)
+    written = given.written.replace(name, alike[0]).replace(name.upper(), alike[0].upper()) if alike else ""
+    known = ", ".join(Settings.__struct_fields__)
+    return InvalidSettings(
+        f"{given.written}: there is no such setting.",
+        safe="nothing was started.",
+        hint=f"{f'did you mean {written}? ' if written else ''}the settings are: {known}",
+    )
+
+
+def _default(name: str) -> str:
+    default = {field.name: field.default for field in msgspec.structs.fields(Settings)}[name]
+    return f"mend {name}, or leave it out: it is {str(default).lower() or 'empty'} then"
+
+
+@functools.cache
+def _kinds() -> dict[str, Any]:
+    """What each setting is, without its description."""
+    return get_type_hints(Settings)
+
+
+_SHOWN_CHARACTERS: Final = 60
+_EXPECTED: Final[dict[Any, str]] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}

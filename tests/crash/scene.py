@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from tests import warm
 from tests.crash import errand
 from tests.crash.evidence import Journal, read_journal
 from tests.crash.nursery import Ended, environment
@@ -45,7 +46,7 @@ class Scene:
             "CRASH_POLICY": policy,
             **settings,
         }
-        process = subprocess.Popen(
+        process = warm.Popen(
             [sys.executable, "-m", "tests.crash.errand"],
             cwd=self.folder,
             env=environment(chosen),

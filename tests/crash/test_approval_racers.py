@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from tests import warm
 from tests.crash.evidence import read_journal, reading
 from tests.crash.nursery import environment
 from tests.crash.scene import HELD
@@ -23,7 +24,7 @@ RESULT: Final = "paid fare 500closed\n"
 
 
 def started(folder: Path, *command: str, **settings: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return warm.Popen(
         [sys.executable, *command],
         cwd=folder,
         env=environment(settings),

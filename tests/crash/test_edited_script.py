@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from tests import warm
 from tests.crash.evidence import read_journal
 from tests.crash.nursery import environment
 from tests.crash.trial import KILLED
@@ -84,7 +85,7 @@ def run(
     script = folder / "trip.py"
     script.write_text(helpers + agent + AFTER_THE_AGENT)
     settings = {"CRASH_HERE": "yes"} if crash else {}
-    return subprocess.run(
+    return warm.run(
         [sys.executable, str(script)],
         cwd=folder,
         env=environment(settings),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.crash.nursery import Ended, environment
 from tests.crash.trial import KILLED
 
@@ -32,7 +33,7 @@ class Mapper:
         }
 
     def start(self, *, dies_at: int = -1) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        return warm.Popen(
             [sys.executable, "-m", "tests.crash.mapper"],
             cwd=self._folder,
             env=environment({**self._settings, "CRASH_AT": str(dies_at)}),

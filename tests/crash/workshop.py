@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from perdure.store.sqlite.store import SqliteStore
+from tests import warm
 from tests.crash import labour, person
 from tests.crash.evidence import Entry, Journal, read_journal
 from tests.crash.nursery import Ended, environment
@@ -29,7 +30,7 @@ class Workshop:
 
     def start(self, *prefix: str, **settings: str) -> subprocess.Popen[str]:
         """Start the labour, behind a command that disturbs it where one is given."""
-        return subprocess.Popen(
+        return warm.Popen(
             [*prefix, sys.executable, "-m", "tests.crash.labour", str(self.count)],
             cwd=self.notes,
             env=environment({"PERDURE_STORE": str(self.store), "CRASH_NOTES": str(self.notes), **settings}),

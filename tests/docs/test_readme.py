@@ -69,7 +69,8 @@ def test_every_setting_that_the_readme_names_exists() -> None:
 
 
 def test_every_command_that_the_readme_names_exists() -> None:
-    named = set(re.findall(r"`perdure (\w+)", README)) | set(re.findall(r"^\$ perdure (\w+)", README, re.MULTILINE))
+    typed = set(re.findall(r"^\$ perdure ([\w-]+)", README, re.MULTILINE))
+    named = set(re.findall(r"`perdure ([\w-]+)", README)) | typed
     assert {"demo", "resume"} <= named
     assert named <= set(COMMANDS)
 

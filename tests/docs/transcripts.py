@@ -44,6 +44,7 @@ _VOLATILE: Final = (
     (re.compile(r"\bby [\w-]+@[\w.-]+"), "by WHO"),
     (re.compile(r":\n +"), ": "),
     (re.compile(r"^ *~ seconds .*\n", re.MULTILINE), ""),
+    (re.compile(r"\S*/perdure-crash-\w+/\d+"), "FOLDER"),
     (re.compile(r"[ \t]{2,}"), "  "),
     (re.compile(r" +$", re.MULTILINE), ""),
 )

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.errors import EffectInDoubt, UsageError
-from perdure.events import DoubtPending, Observable
+from perdure.engine.session import session
+from perdure.errors import EffectInDoubt, RunPaused, UsageError
+from perdure.events import DoubtPending, IntentRecorded, Observable
 from perdure.records import Kind
 from tests.engine.journals import bodies_of, calls_of, newest_run, state_of
 from tests.engine.letters import open_effects, post, verdicts
@@ -459,3 +460,22 @@ def test_an_error_of_ours_keeps_what_is_safe_and_what_to_do() -> None:
     with pytest.raises(UsageError) as caught:
         perdure.run(agent)
     assert (caught.value.safe, caught.value.hint) == ("nothing was written.", "create it")
+
+
+def test_effect_that_is_stopped_before_it_is_sent_again_stays_in_doubt_under_the_key_of_its_first_attempt() -> None:
+    def pause_the_second(event: Observable) -> None:
+        if isinstance(event, IntentRecorded) and event.attempt == 2:
+            perdure.pause("r", by="ada")
+            session().deliver_mail()
+
+    world.killed_at("after charging", lambda: perdure.run(keyed_agent, run_id="r"))
+    unsubscribe = perdure.subscribe(pause_the_second)
+    with pytest.raises(RunPaused):
+        perdure.run(keyed_agent, run_id="r")
+    unsubscribe()
+    assert (open_effects("r"), verdicts("r")) == (["charge"], [])
+    perdure.unpause("r")
+    assert perdure.run(keyed_agent, run_id="r") == "charged 100"
+    assert len(world.lines) == 2
+    assert len(set(world.lines)) == 1
+    assert len({body.key_at for body in bodies_of("r", Kind.INTENT)}) == 1

@@ -14,6 +14,7 @@ import pytest
 import perdure
 from perdure import events
 from perdure.telemetry.bar import Bar, drawn
+from tests import warm
 from tests.engine.journals import run_of
 from tests.engine.world import world
 
@@ -80,9 +81,7 @@ def test_few_moments_are_worth_a_line(event: events.MapAdvanced, line: str) -> N
 def test_on_a_terminal_one_line_moves_and_is_gone_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     mine, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "script.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, text=True
-    )
+    process = warm.Popen([sys.executable, "script.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, text=True)
     os.close(theirs)
     seen = _read_to_end(mine)
     assert process.communicate()[0] == "3000\n"
@@ -94,7 +93,7 @@ def test_on_a_terminal_one_line_moves_and_is_gone_at_the_end(tmp_path: Path) -> 
 
 def test_elsewhere_a_short_map_prints_nothing(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = warm.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "3000\n"
     assert done.stderr.count("\n") == 1
     assert "map(abs)" not in done.stderr
@@ -111,7 +110,7 @@ def test_the_timeline_tells_how_many_items_are_done(store: Path) -> None:
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_every_python_block_of_the_page_runs(number: int, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(BLOCKS[number])
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = warm.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout
     assert "Traceback" not in done.stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,11 @@ from perdure.errors import DeliveriesExhausted, EffectInDoubt, RunCancelled, Run
 from perdure.records import Kind, RunState
 from perdure.worker import Limits, Worker
 from tests.engine.journals import bodies_of, run_of, runs, state_of
+from tests.engine.manual_clock import ManualClock
 from tests.engine.world import world
+
+HOUR_SECONDS = 3600.0
+PATIENCE = 30.0
 
 
 class Broken(Exception):
@@ -97,7 +102,31 @@ def parent_of_mailed() -> str:
     return perdure.start(mailed, "x").result()
 
 
-AGENTS = (plain, mailed, breaks, breaks_oddly, asks, sends, counts, parent, parent_of_failure, parent_of_mailed)
+@perdure.agent
+def sleeper() -> str:
+    perdure.sleep(HOUR_SECONDS)
+    return work("slept") + "!"
+
+
+@perdure.agent
+def parent_of_sleeper() -> str:
+    return perdure.start(sleeper, queue="mail").result()
+
+
+AGENTS = (
+    plain,
+    mailed,
+    breaks,
+    breaks_oddly,
+    asks,
+    sends,
+    counts,
+    parent,
+    parent_of_failure,
+    parent_of_mailed,
+    sleeper,
+    parent_of_sleeper,
+)
 
 
 def worker(*queues: str, agents: tuple[Callable[..., Any], ...] = AGENTS) -> Worker:
@@ -304,6 +333,20 @@ def test_queue_with_room_for_one_runs_a_parent_and_its_children() -> None:
     handle = perdure.start(parent, "p", queue="mail")
     worker("mail")
     assert handle.result() == "p 1! p 2!"
+
+
+def test_parent_leaves_its_place_to_a_queued_child_whose_sleep_is_over(manual_clock: ManualClock) -> None:
+    session().store.declare_queue(perdure.Queue("mail", concurrency=1).limits)
+    handle = perdure.start(parent_of_sleeper, run_id="p", queue="mail")
+    worker("mail")
+    assert (state_of("p"), state_of(child_id("p", "main.0"))) == ("waiting (child)", "waiting (time)")
+    manual_clock.pass_seconds(HOUR_SECONDS)
+    perdure.signal("p", "nothing")
+    working = threading.Thread(target=worker, args=("mail",), daemon=True)
+    working.start()
+    working.join(PATIENCE)
+    assert not working.is_alive()
+    assert handle.result() == "slept!"
 
 
 def test_run_in_this_process_waits_for_children_that_workers_execute() -> None:

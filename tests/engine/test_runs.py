@@ -76,8 +76,9 @@ def test_an_id_that_is_taken_cannot_be_started_afresh() -> None:
 
 @pytest.mark.parametrize("run_id", ["", " r", "r\n", "x" * 201, "a\x00b"])
 def test_an_id_nobody_could_type_is_refused(run_id: str) -> None:
-    with pytest.raises(UsageError, match="is not usable"):
+    with pytest.raises(UsageError, match="is not usable") as refused:
         perdure.run(agent, "a", run_id=run_id)
+    assert refused.value.safe == "nothing was started."
     assert runs() == []
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -398,3 +403,126 @@ def test_an_agent_that_blocks_its_loop_for_a_pool_waits_with_it() -> None:
     with pytest.raises(RunWaits):
         perdure.run(agent, run_id="r")
     assert time.monotonic() - started < WORKING_SECONDS  # it was seen to wait, not given up on
+
+
+@contextmanager
+def crowded() -> Iterator[int]:
+    """A processor that somebody else keeps busy."""
+    processor = min(os.sched_getaffinity(0))
+    spin = f"import os; os.sched_setaffinity(0, {{{processor}}}); print(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        try:
+            yield processor
+        finally:
+            other.kill()
+
+
+def asked() -> int:
+    return len([record for record in records_of("r") if record.kind == "wait"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a thread has a priority of its own")
+def test_a_strand_that_may_go_on_and_is_not_given_the_processor_is_waited_for() -> None:
+    told, everywhere = threading.Condition(), os.sched_getaffinity(0)
+
+    def starved() -> None:
+        with told:
+            assert told.wait(60)
+        set_apart(0, os.SCHED_OTHER, everywhere)
+        perdure.ask("Starved?")
+
+    def set_apart(thread: int, policy: int, processors: set[int]) -> None:
+        os.sched_setscheduler(thread, policy, os.sched_param(0))
+        os.sched_setaffinity(thread, processors)
+
+    @perdure.agent
+    def agent() -> None:
+        thread = threading.Thread(target=starved)
+        thread.start()
+        while not told._waiters:  # type: ignore[attr-defined]  # noqa: SLF001 - when it waits, not when it is about to
+            time.sleep(0.001)
+        set_apart(thread.native_id or 0, os.SCHED_IDLE, {processor})
+        with told:
+            told.notify()
+        perdure.ask("Other?")
+
+    with crowded() as processor, pytest.raises(RunWaits):
+        perdure.run(agent, run_id="r")
+    assert asked() == 2
+
+
+def test_a_strand_that_is_about_to_begin_is_waited_for() -> None:
+    @perdure.agent
+    def agent() -> None:
+        thread = threading.Thread(target=perdure.ask, args=("One?",))
+        thread.start()
+        with ThreadPoolExecutor(1, initializer=time.sleep, initargs=(0.3,)) as pool:
+            pool.submit(perdure.ask, "Another?").result()
+        thread.join()
+
+    with pytest.raises(RunWaits):
+        perdure.run(agent, run_id="r")
+    assert asked() == 2
+
+
+def test_a_strand_that_is_over_and_has_not_told_its_caller_is_waited_for() -> None:
+    async def asks(text: str) -> None:
+        await perdure.ask(text)
+
+    async def asks_after(over: Future[None]) -> None:
+        await asyncio.gather(asyncio.wrap_future(over))
+        await perdure.ask("Another?")
+
+    @perdure.agent
+    async def agent() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            over = pool.submit(time.sleep, 0.05)
+            over.add_done_callback(lambda _: time.sleep(0.3))
+            await asyncio.gather(asks("One?"), asks_after(over))
+
+    with pytest.raises(RunWaits):
+        perdure.run(agent, run_id="r")
+    assert asked() == 2
+
+
+def test_a_strand_taken_back_out_of_its_pool_holds_nothing_up() -> None:
+    def asks() -> str:
+        return perdure.ask("Send this?", options=["yes"]).choice
+
+    @perdure.agent
+    def agent() -> str:
+        go_on = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            first, second = pool.submit(go_on.wait, 30), pool.submit(asks)
+            assert second.cancel()
+            go_on.set()
+            assert first.result()
+            return pool.submit(asks).result()
+
+    started = time.monotonic()
+    with pytest.raises(RunWaits):
+        perdure.run(agent, run_id="r")
+    assert time.monotonic() - started < WORKING_SECONDS
+    perdure.answer("r", "yes")
+    assert perdure.run(agent, run_id="r") == "yes"
+
+
+def test_a_strand_that_awaits_something_unknown_is_not_waited_for_for_ever() -> None:
+    @perdure.agent
+    async def agent() -> str:
+        answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def asks() -> None:
+            answered.set_result((await perdure.ask("Send this?", options=["yes"])).choice)
+
+        async def after() -> str:
+            return await answered
+
+        return (await asyncio.gather(asks(), after()))[1]
+
+    with pytest.raises(RunWaits):
+        perdure.run(agent, run_id="r")
+    perdure.answer("r", "yes")
+    assert perdure.run(agent, run_id="r") == "yes"

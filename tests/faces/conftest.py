@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests import warm
+
 SECONDS = 60
 
 
@@ -60,9 +62,13 @@ class Place:
         """Run a script to its end."""
         return self._run(list(arguments), None, environment)
 
+    def cold(self, *arguments: str) -> Result:
+        """Run a script to its end in an interpreter that has loaded nothing of ours."""
+        return Result(subprocess.run([sys.executable, *arguments], check=False, **self._options(None, {})))
+
     def start(self, *arguments: str, until: str = "ready", **environment: str) -> subprocess.Popen[str]:
         """Start a script, and return once it has printed a line that holds `until`."""
-        process = subprocess.Popen(
+        process = warm.Popen(
             [sys.executable, *arguments],
             cwd=self.folder,
             env={**self.environment, **environment},
@@ -97,17 +103,17 @@ class Place:
             process.communicate()
 
     def _run(self, arguments: list[str], typed: str | None, environment: dict[str, str]) -> Result:
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            input=typed or "",
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        return Result(done)
+        return Result(warm.run([sys.executable, *arguments], **self._options(typed, environment)))
+
+    def _options(self, typed: str | None, environment: dict[str, str]) -> dict[str, Any]:
+        return {
+            "cwd": self.folder,
+            "env": {**self.environment, **environment},
+            "input": typed or "",
+            "capture_output": True,
+            "text": True,
+            "timeout": SECONDS,
+        }
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+from tests import warm
+
 SECONDS = 60
 
 
@@ -23,7 +25,7 @@ def on_a_terminal(place: Any, *arguments: str, **environment: str) -> str:
 
 def _shown(place: Any, arguments: list[str], keys: bytes | None, code: int | None, environment: dict[str, str]) -> str:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
+    process = warm.Popen(
         [sys.executable, "-P", "-m", "perdure", *arguments],
         cwd=place.folder,
         env={**place.environment, "TERM": "xterm-256color", **environment},

@@ -19,10 +19,10 @@ from perdure.cli import perdure as root
 from tests.faces.conftest import Place, Result
 from tests.faces.many import many
 
-MAKE_A_STORE = ("demo", "run", "start", "worker", "import", "migrate", "doctor", "completion")
+MAKE_A_STORE = ("demo", "run", "start", "worker", "import", "migrate", "doctor", "completion", "crash")
 """Commands that begin something, bring it along, or look at the machine."""
 
-NEED_NO_STORE = ("completion", "doctor", "import")
+NEED_NO_STORE = ("completion", "doctor", "import", "crash")
 """Commands that never come to a store, that look at one which cannot be opened, or that look at their file first."""
 
 LOOKING = (["--help"], ["ps"], ["ls"], ["inbox"], ["show"], ["logs", "-"], ["verify"], ["doctor"])
@@ -119,7 +119,7 @@ def takes_run(verb: str) -> bool:
 def filled(verb: str, run: str) -> list[str]:
     """Words with which this command gets as far as the store."""
     known = {"run": run, "runs": run, "step": "1", "target": "work.py:twin", "scenario": "crash", "shell": "bash"}
-    known["apps"] = "work.py"
+    known["app"] = known["apps"] = "work.py"
     wanted = [argument for argument in arguments_of(verb) if argument.required or argument.name in ("run", "runs")]
     words = [known.get(str(argument.name), "x") for argument in wanted]
     return [*words, *{"settle": ["--fail"], "answer": ["x"], "drain": ["--all"]}.get(verb, [])]
@@ -272,7 +272,7 @@ def test_commands_that_only_look_load_no_engine(place: Any) -> None:
         "print(code, *(name for name in sys.modules if name.startswith('perdure.engine')), file=sys.stderr)"
     )
     for arguments in LOOKING:
-        code, *loaded = place.python("-c", program, *arguments).err.splitlines()[-1].split()
+        code, *loaded = place.cold("-c", program, *arguments).err.splitlines()[-1].split()
         assert (code, set(loaded) - LIGHT) == ("0", set()), arguments
 
 
@@ -281,5 +281,5 @@ def test_every_public_name_is_there_once_one_is_asked_for(place: Any) -> None:
         "import sys, perdure; loaded = 'perdure.engine.agent' in sys.modules; perdure.step;"
         "print(loaded, {*perdure.__all__} - vars(perdure).keys(), {*perdure.__all__} - {*dir(perdure)})"
     )
-    assert place.python("-c", program).out == "False set() set()\n"
-    assert "module 'perdure' has no attribute 'stepp'" in place.python("-c", "import perdure; perdure.stepp").err
+    assert place.cold("-c", program).out == "False set() set()\n"
+    assert "module 'perdure' has no attribute 'stepp'" in place.cold("-c", "import perdure; perdure.stepp").err

@@ -200,7 +200,7 @@ def test_files_that_others_may_read_are_named_with_the_command_that_closes_them(
 
 def test_damaged_settings_are_named(place: Any) -> None:
     checks = checkup(place, code=6, PERDURE_STALL_SECONDS="soon")
-    assert "stall_seconds" in one(checks, "settings", "problem")["message"]
+    assert "PERDURE_STALL_SECONDS: a number is expected" in one(checks, "settings", "problem")["message"]
 
 
 def test_records_of_the_future_say_that_the_clock_was_set_back(stopped: Any) -> None:

@@ -13,15 +13,15 @@ LINE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z  "
 def test_each_record_is_one_line_with_its_time(agent: Any) -> None:
     agent.python("work.py", "2")
     lines = agent.perdure("logs", "-").out.splitlines()
-    words = [re.sub(rf"^{LINE}", "", line) for line in lines]
+    words = [re.sub(r"\d+\.\d s$", "TIME", re.sub(rf"^{LINE}", "", line)) for line in lines]
     assert all(re.match(LINE, line) for line in lines)
     assert re.match(r"accepted by perdure \S+, Python \S+$", words[0])
     assert re.match(r"delivery 1: pid \d+ on \S+$", words[1])
     assert words[2:] == [
-        "   1 fetch(page=0)  done, 0.0 s",
-        "   2 fetch(page=1)  done, 0.0 s",
+        "   1 fetch(page=0)  done, TIME",
+        "   2 fetch(page=1)  done, TIME",
         "   3 send(to='ada@example.com')  intent",
-        "   3 send(to='ada@example.com')  receipt, 0.0 s",
+        "   3 send(to='ada@example.com')  receipt, TIME",
         "completed",
     ]
     assert len(agent.perdure("logs", "-", "--since", "5").out.splitlines()) == 2

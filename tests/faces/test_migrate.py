@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perdure.records import FINISHED
+from perdure.records import FINISHED, Schedule, sealed_schedule
 from perdure.store import open_store
 from perdure.store.moving import has_left, is_arriving
 from perdure.store.protocol import EVERY, Which
@@ -382,6 +382,54 @@ def test_bar_moves_on_a_terminal_and_leaves_nothing_behind(agent: Place) -> None
     os.close(terminal)
     assert "100%" in shown.decode()
     assert shown.decode().rindex("\x1b[2K") < shown.decode().index("Moved")
+
+
+@pytest.fixture
+def asking(place: Place) -> Place:
+    """Two runs that wait, and one that has completed."""
+    place.write("work.py", AGENTS)
+    assert [place.python("work.py", "asks", name).code for name in ("first", "second")] == [3, 3]
+    assert place.python("work.py", "report", "done").code == 0
+    return place
+
+
+def test_runs_that_were_moved_away_are_neither_parked_nor_unfinished_where_they_were(asking: Place) -> None:
+    assert asking.perdure("ps", "--json").json()["total"] == 2
+    assert asking.perdure("migrate", "--from", str(asking.database), "--to", "new.db").code == 0
+    seen = asking.perdure("ps", "--json").json()
+    assert (seen["total"], seen["runs"], seen["moved"]) == (0, [], 2)
+    assert (seen["states"]["waiting"], seen["reasons"]["parked"], seen["states"]["completed"]) == (0, 0, 1)
+    assert "1 completed, 2 moved away" in asking.perdure("ps").out
+    everything = asking.perdure("ps", "--all", "--json").json()
+    assert len(everything["runs"]) == everything["total"] == 3
+    checks = asking.perdure("doctor", "--json").json()["checks"]
+    (runs,) = [check for check in checks if check["about"] == "runs"]
+    assert (runs["level"], "2 of them moved to another store" in runs["message"]) == ("ok", True)
+
+
+def test_schedule_that_was_moved_away_is_not_switched_on_where_it_was(asking: Place) -> None:
+    _schedule(str(asking.database), "work.report")
+    assert asking.perdure("schedules", "--off", "report").code == 0
+    assert asking.perdure("schedules", "--on", "report").code == 0
+    assert asking.perdure("migrate", "--from", str(asking.database), "--to", "new.db").code == 0
+    refused = asking.perdure("schedules", "--on", "report")
+    assert refused.code == 2, refused
+    assert "Schedule work.report was moved to" in refused.err
+    assert (_schedules(asking, str(asking.database)), _schedules(asking, "new.db")) == (["off"], ["on"])
+    assert asking.perdure("migrate", "--from", "new.db", "--to", str(asking.database)).code == 0
+    assert (_schedules(asking, str(asking.database)), _schedules(asking, "new.db")) == (["on"], ["off"])
+    assert asking.perdure("schedules", "--off", "report").code == 0
+    assert asking.perdure("schedules", "--on", "report").code == 0
+
+
+def _schedule(store: str, agent: str) -> None:
+    with contextlib.closing(open_store(store)) as opened:
+        row = Schedule(agent, agent, "0 3 * * *", "UTC", "last", "{}", next_at=4_000_000_000.0)
+        assert opened.change_schedule(None, sealed_schedule(row))
+
+
+def _schedules(place: Place, store: str) -> list[str]:
+    return [each["state"] for each in place.perdure("schedules", "--json", "--store", store).json()["schedules"]]
 
 
 def test_json_is_one_object(agent: Place) -> None:

@@ -14,6 +14,7 @@ from tests.faces.test_command import Stores, filled
 ESCAPE = "\x1b"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 QUIET = (
+    "crash",
     "demo",
     "run",
     "start",

@@ -18,6 +18,8 @@ from typing import Any, Final
 
 import pytest
 
+from tests import warm
+
 ROOT: Final = Path(__file__).parents[2]
 PATIENCE_SECONDS: Final = 60.0
 IN_DOUBT: Final = 4
@@ -65,7 +67,7 @@ class Workbench:
 
     def start(self, tool: str, arguments: dict[str, Any], *before: str, **settings: str) -> subprocess.Popen[str]:
         """Start the errand, under another command if one is given."""
-        process = subprocess.Popen(
+        process = warm.Popen(
             [*before, sys.executable, "-m", "tests.tools.errand", tool, json.dumps(arguments)],
             cwd="/",
             env=self._environment() | settings,
@@ -79,7 +81,7 @@ class Workbench:
     def perdure(self, *words: str) -> None:
         """A person at the command line."""
         command = [sys.executable, "-m", "perdure", *words]
-        subprocess.run(command, cwd="/", env=self._environment(), capture_output=True, check=True)
+        warm.run(command, cwd="/", env=self._environment(), capture_output=True, check=True)
 
     def _environment(self) -> dict[str, str]:
         """That of every process: the perdure under test, this store, and the same system calls each time."""

@@ -13,7 +13,7 @@ import attrs
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.codec import PrefixCache, digest, digest_arguments
@@ -131,7 +131,6 @@ messages = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(messages, max_size=6), st.integers(0, 12), st.binary(max_size=40))
 def test_the_cache_never_changes_a_digest(turns: list[list[Any]], kept: int, blob: bytes) -> None:
     cache = PrefixCache(limit_bytes=2000)

@@ -176,3 +176,9 @@ class TestBodies:
     def test_that_are_none_raise_a_plain_error(self, kind: Kind, text: str) -> None:
         with pytest.raises(ValueError, match=r"."):
             read_body(msgspec.structs.replace(RECORD, kind=kind, body=text))
+
+
+def test_intents_of_journals_that_also_name_a_boot_still_load() -> None:
+    text = '{"effect_key":"k","attempt":2,"arguments":{},"key_at":1.0,"boot_id":"b","boot_at":7.5,"shown":"s"}'
+    record = Record(1, Kind.INTENT, "main.0", "send", b"", 1.0, 1, text)
+    assert read_body(record) == Intended("k", 2, Raw(b"{}"), key_at=1.0, shown="s")

@@ -112,16 +112,96 @@ def test_unusable_choice_is_refused_and_nothing_is_chosen(tmp_path: Path, chosen
     assert current_settings(tmp_path) == Settings()
 
 
-@pytest.mark.parametrize(("name", "value"), [("PERDURE_STOR", "x.db"), ("PERDURE_DELIVERIES", "x")])
-def test_unusable_environment_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "message", "hint"),
+    [
+        ("PERDURE_STOR", "x.db", "PERDURE_STOR: there is no such setting.", "did you mean PERDURE_STORE? "),
+        ("PERDURE_XYZZY", "1", "PERDURE_XYZZY: there is no such setting.", "the settings are: store, "),
+        (
+            "PERDURE_DELIVERIES",
+            "many",
+            "PERDURE_DELIVERIES: a whole number is expected, given is 'many'.",
+            "mend deliveries, or leave it out: it is 3 then",
+        ),
+        (
+            "PERDURE_RENEW_SECONDS",
+            "soon",
+            "PERDURE_RENEW_SECONDS: a number is expected, given is 'soon'.",
+            "it is 10.0 then",
+        ),
+        ("PERDURE_QUIET", "perhaps", "PERDURE_QUIET: true or false is expected, given is 'perhaps'.", "false then"),
+        (
+            "PERDURE_DURABILITY",
+            "often",
+            "PERDURE_DURABILITY: power or process is expected, given is 'often'.",
+            "it is power then",
+        ),
+        ("PERDURE_DELIVERIES", "0", "PERDURE_DELIVERIES: at least 1 is expected, given is 0.", "it is 3 then"),
+        ("PERDURE_VERSION", "a b", "PERDURE_VERSION: a short word is expected, given is 'a b'.", "it is empty then"),
+        ("PERDURE_ROOM_MB", "-1", "PERDURE_ROOM_MB: 0 or more is expected, given is -1.", "it is 16.0 then"),
+        ("PERDURE_OPEN_SECONDS", "0", "PERDURE_OPEN_SECONDS: more than 0 is expected, given is 0.", "it is 10.0 then"),
+    ],
+)
+def test_unusable_variable_is_named_with_what_is_expected_and_what_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, name: str, value: str, message: str, hint: str
+) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(InvalidSettings, match="environment") as refused:
+    with pytest.raises(InvalidSettings) as refused:
         current_settings(tmp_path)
-    assert "deliveries" in refused.value.hint
+    assert refused.value.message == message
+    assert hint in refused.value.hint
+    configure(quiet=True)  # is not to blame, and does not complain
 
 
 @pytest.mark.parametrize(
-    "text", ["[tool.perdure]\nstor = 'x'\n", "[tool.perdure]\ndeliveries = 0\n", "[tool.perdure\n"]
+    ("line", "said"),
+    [
+        ("stor = 'x'", "stor in [tool.perdure] of {path}: there is no such setting."),
+        ("deliveries = 'x'", "deliveries in [tool.perdure] of {path}: a whole number is expected, given is 'x'."),
+        ("store = 7", "store in [tool.perdure] of {path}: a text is expected, given is of type int."),
+        ("store.path = 'x'", "store in [tool.perdure] of {path}: a text is expected, given is of type dict."),
+    ],
+)
+def test_unusable_line_of_the_project_is_named_with_its_file(tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        current_settings(project(tmp_path, f"[tool.perdure]\n{line}\n"))
+    assert refused.value.message == said.format(path=tmp_path / "pyproject.toml")
+
+
+def test_settings_that_do_not_fit_each_other_are_named_with_where_each_is_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(tmp_path, "[tool.perdure]\nrenew_seconds = 40\n")
+    monkeypatch.setenv("PERDURE_LEASE_SECONDS", "20")
+    with pytest.raises(InvalidSettings) as refused:
+        current_settings(tmp_path)
+    assert refused.value.message.startswith("PERDURE_LEASE_SECONDS: more than renew_seconds (40) is expected")
+    where = f"renew_seconds is from renew_seconds in [tool.perdure] of {tmp_path / 'pyproject.toml'}."
+    assert refused.value.message.endswith(where)
+
+
+def test_settings_that_only_fit_together_may_come_from_different_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(tmp_path, "[tool.perdure]\nrenew_seconds = 1\n")
+    monkeypatch.setenv("PERDURE_LEASE_SECONDS", "5")
+    monkeypatch.chdir(tmp_path)
+    configure(stall_seconds=6.0)
+    found = current_settings()
+    assert (found.renew_seconds, found.lease_seconds, found.stall_seconds) == (1.0, 5.0, 6.0)
+
+
+def test_unusable_value_is_refused_also_where_another_source_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(tmp_path, "[tool.perdure]\ndeliveries = 'x'\n")
+    monkeypatch.setenv("PERDURE_DELIVERIES", "4")
+    with pytest.raises(InvalidSettings, match="a whole number is expected"):
+        current_settings(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[tool.perdure]\ndeliveries = 0\n", "[tool.perdure\n", "tool = 3\n", "[tool]\nperdure = 3\n"]
 )
 def test_unusable_project_is_named_with_its_path(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidSettings) as refused:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from perdure.errors import (
 )
 from perdure.events import RunEnded
 from perdure.records import Kind
+from tests import warm
 from tests.crash.nursery import environment
 from tests.engine.journals import bodies_of, records_of, run_of, state_of
 from tests.engine.letters import post
@@ -483,7 +483,7 @@ def test_where_another_process_is_quicker_the_handle_gets_its_result(tmp_path: P
         handle = perdure.start(clerk.payer, run_id=clerk.RUN_ID)
         assert bell.wait().reason == "human"
         settings = {"PERDURE_STORE": str(store), clerk.ACT: "race"}
-        quicker = subprocess.run(
+        quicker = warm.run(
             [sys.executable, "-m", "tests.waits.clerk"],
             cwd=tmp_path,
             env=environment(settings),

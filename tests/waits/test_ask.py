@@ -32,6 +32,7 @@ from perdure.errors import (
 )
 from perdure.events import Observable, QuestionDue, RunEnded, WaitOpened
 from perdure.records import Kind
+from tests import warm
 from tests.crash.nursery import environment
 from tests.engine.journals import bodies_of, newest_run, records_of, run_of, runs, state_of
 from tests.engine.manual_clock import ManualClock
@@ -777,7 +778,7 @@ class TestHandles:
         with Bell(RunEnded) as bell:
             handle = perdure.start(outreach, "ada", run_id="r")
             bell.wait()
-            answering = subprocess.run(
+            answering = warm.run(
                 [sys.executable, "-c", "import perdure; perdure.answer('r', 'send')"],
                 env=environment({"PERDURE_STORE": session().store.location}),
                 timeout=PATIENCE_SECONDS,
@@ -882,7 +883,7 @@ class TestHandles:
 
 
 def scripted(script: Path, store: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return warm.run(
         [sys.executable, str(script)],
         env=environment({"PERDURE_STORE": str(store)}),
         capture_output=True,

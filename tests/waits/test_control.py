@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable
@@ -14,8 +15,19 @@ import perdure
 from perdure import clock
 from perdure.engine import upkeep
 from perdure.engine.child import child_id
+from perdure.engine.scope import current_frame
 from perdure.engine.session import session
-from perdure.errors import NotInRun, RunCancelled, RunPaused, RunWaits, UnknownRun, UsageError
+from perdure.errors import (
+    LeaseLost,
+    NotInRun,
+    RunCancelled,
+    RunHeld,
+    RunPaused,
+    RunWaits,
+    StoreUnavailable,
+    UnknownRun,
+    UsageError,
+)
 from perdure.events import Observable, Progressed, RunEnded
 from perdure.records import Kind, Mail
 from perdure.store.lease import read_park
@@ -105,6 +117,37 @@ def test_a_running_run_ends_at_its_next_step_and_no_effect_follows(is_async: boo
     assert [mail.by for mail in session().store.read_mail("r") if mail.taken] == ["ada"]
     with pytest.raises(UsageError, match="was cancelled"):
         perdure.run(slow_async if is_async else slow, run_id="r")
+
+
+def test_an_interrupt_that_comes_when_the_agent_has_returned_does_not_hit_the_writing_of_its_end() -> None:
+    @perdure.agent
+    async def ends_at_once() -> str:
+        frame = current_frame()
+        assert frame is not None
+        assert frame.active is not None
+        assert frame.active.interrupt is not None
+        frame.active.interrupt()
+        return "ended"
+
+    assert perdure.run(ends_at_once, run_id="r") == "ended"
+    assert state_of("r") == "completed"
+
+
+@pytest.mark.parametrize("refusal", [LeaseLost("taken"), StoreUnavailable("away")], ids=["lease lost", "store away"])
+def test_who_cancels_is_not_hit_by_what_keeps_the_end_from_being_written(
+    monkeypatch: pytest.MonkeyPatch, refusal: BaseException
+) -> None:
+    with pytest.raises(RunWaits):
+        perdure.run(asks, run_id="r")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(session().store), "append_all", lambda self, batch, power: [refusal] * len(batch))
+        perdure.cancel("r", by="ada")
+    while state_of("r") == "running":
+        session().give_back()
+        with contextlib.suppress(RunHeld, RunCancelled):
+            perdure.run(asks, run_id="r")
+    assert state_of("r") == "cancelled"
+    assert world.lines == ["asking"]
 
 
 @pytest.mark.parametrize(("verb", "state"), [("cancel", "cancelled"), ("pause", "waiting (parked)")])
@@ -385,6 +428,19 @@ def test_a_paused_run_stops_at_its_next_step_and_its_handle_goes_on_after_unpaus
         assert world.lines == []
         perdure.unpause("r")
         assert handle.result(PATIENCE) == "heldsecondada"
+    assert world.lines == ["second", "sent to ada"]
+
+
+@BOTH
+def test_an_unpause_that_comes_before_the_paused_run_has_stopped_lets_it_go_on(is_async: bool) -> None:
+    gate, slow, slow_async = _gated()
+    handle = perdure.start(slow_async if is_async else slow, run_id="r")
+    assert gate.begun.wait(PATIENCE)
+    perdure.pause("r", by="ada")
+    session().deliver_mail()
+    perdure.unpause("r", by="ada")
+    gate.go_on.set()
+    assert handle.result(PATIENCE) == "heldsecondada"
     assert world.lines == ["second", "sent to ada"]
 
 

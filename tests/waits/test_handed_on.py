@@ -79,6 +79,35 @@ def test_a_signal_that_finds_the_run_just_before_it_restarts_reaches_the_next(mo
     end()
 
 
+def test_a_signal_that_is_written_when_the_next_run_has_long_been_loaded_reaches_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same moment, stretched until nobody hands anything on any more: only who writes can tell that none reads."""
+    waits = threading.Event()
+
+    def slow_user() -> str:
+        if not waits.is_set():
+            perdure.signal("r", "tick", "first", by="somebody quicker")
+            assert waits.wait(PATIENCE)
+        return "ada"
+
+    @perdure.agent
+    def twice(round_number: int) -> str:
+        heard = str(perdure.wait_for("tick"))
+        return heard if round_number == 2 else perdure.restart_with(2)
+
+    handle = perdure.start(twice, 1, run_id="r")
+    end = perdure.subscribe(
+        lambda event: waits.set() if event.run_id == "r~2" else None,  # type: ignore[union-attr]
+        events.WaitOpened,
+    )
+    monkeypatch.setattr(getpass, "getuser", slow_user)
+    perdure.signal("r", "tick", "second")
+    end()
+    assert [mail.body for mail in session().store.read_mail("r") if "second" in mail.body] == []
+    assert handle.result(PATIENCE) == "second"
+
+
 @pytest.mark.parametrize("attempt", range(5))
 def test_a_cancel_while_the_run_restarts_is_heeded(attempt: int) -> None:
     seen = threading.Event()

@@ -143,6 +143,39 @@ def test_killed_beside_a_restart_it_ends_in_the_same_chain(
     assert [run.state for run in runs()] == ["completed"] * 3
 
 
+@pytest.mark.parametrize("moment", ["after the new run", "before the end"])
+def test_cancel_of_a_run_that_was_killed_before_it_had_ended_for_the_next_ends_both(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @perdure.agent
+    def twice(number: int) -> str:
+        return work("next") if number == 2 else perdure.restart_with(2)
+
+    with monkeypatch.context() as patch:
+        _die_beside_the_restart(patch)
+        world.killed_at(moment, lambda: perdure.run(twice, 1, run_id="r"))
+    perdure.cancel("r")
+    assert (state_of("r"), state_of("r~2"), world.lines) == ("cancelled", "cancelled", [])
+
+
+@pytest.mark.parametrize("seconds", [1.0, -3600.0], ids=["later", "by a clock that was set back"])
+def test_pause_that_is_handed_on_again_after_the_unpause_that_followed_it_does_not_hold_the_run(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    @perdure.agent
+    def twice(number: int) -> str:
+        return work("next") if number == 2 else perdure.restart_with(2)
+
+    with monkeypatch.context() as patch:
+        _die_beside_the_restart(patch)
+        world.killed_at("after the end", lambda: perdure.run(twice, 1, run_id="r"))
+    now = clock.wall_seconds()
+    pause = Mail(0, "r~2", "pause", "", "{}", "ada", now)
+    for mail in (pause, Mail(0, "r~2", "unpause", "", "{}", "ada", now + seconds), pause):
+        session().store.post(mail)
+    assert perdure.run(twice, 1, run_id="r") == "next"
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_beside_a_restart_with_the_same_arguments_no_run_is_left_behind(
     moment: str, monkeypatch: pytest.MonkeyPatch

@@ -18,6 +18,7 @@ from perdure.engine.session import session
 from perdure.errors import DeadlineExceeded, NotInRun, RunWaits, UnknownRun, UnstorableValue, UsageError
 from perdure.events import RunEnded, WaitOpened
 from perdure.records import Kind
+from tests import warm
 from tests.crash.nursery import environment
 from tests.engine.journals import bodies_of, newest_run, records_of, run_of, state_of
 from tests.engine.manual_clock import ManualClock
@@ -89,7 +90,7 @@ class TestDelivery:
         )
 
         def run() -> subprocess.CompletedProcess[str]:
-            return subprocess.run(
+            return warm.run(
                 [sys.executable, str(script)],
                 env=environment({"PERDURE_STORE": str(store)}),
                 capture_output=True,
@@ -454,7 +455,7 @@ class TestHandles:
         with Bell(RunEnded) as bell:
             handle = perdure.start(listener, run_id="r")
             bell.wait()
-            sent = subprocess.run(
+            sent = warm.run(
                 [sys.executable, "-c", "import perdure; perdure.signal('r', 'go', [1])"],
                 env=environment({"PERDURE_STORE": session().store.location}),
                 timeout=PATIENCE_SECONDS,

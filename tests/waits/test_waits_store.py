@@ -13,6 +13,7 @@ import pytest
 from perdure.errors import CheckpointCorrupt, UnknownRun
 from perdure.records import Mail, Run, RunState, WaitReason
 from perdure.store.protocol import Finding, Store
+from tests import warm
 from tests.crash.nursery import environment
 from tests.store.journals import claimed, created, ending, held_run, land, letter, step
 from tests.store.places import MemoryPlace, Place, SqlitePlace
@@ -217,7 +218,7 @@ def test_of_many_processes_that_post_once_exactly_one_is_not_refused(
     path = place.path
     created(store)
     posting = [
-        subprocess.Popen(
+        warm.Popen(
             [sys.executable, "-c", POSTING, str(path), str(number)],
             env=environment(),
             stdin=subprocess.PIPE,

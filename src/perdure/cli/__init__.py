@@ -79,6 +79,8 @@ GROUPS: Final = {
         "repair": Verb("repair", "let a damaged run go on from what is trusted"),
         "export": Verb("export", "write a run to a file"),
         "import": Verb("import_", "take such a file in, verified"),
+        "crash": Verb("crash", "kill an agent at every point, and see that it recovers"),
+        "upgrade-check": Verb("upgrade_check", "which unfinished runs would park under new code", acts=False),
         "migrate": Verb("migrate", "bring a store up to date, or move its runs to another"),
         "gc": Verb("gc", "remove runs that ended long ago"),
         "completion": Verb("complete", "complete commands and run names in your shell", acts=False),

@@ -15,6 +15,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import click
+
+from perdure.cli.misuse import did_you_mean
 from perdure.engine.agent import heard_declarations, spec_of
 from perdure.engine.session import refusing_runs
 from perdure.errors import PerdureError, UsageError
@@ -35,6 +38,7 @@ _FRAMES: Final = 3
 """So many of the user's own lines are named, the last ones."""
 
 _LINE_CHARACTERS: Final = 60
+_NAME_ONE: Final = "name a Python file, or a module as in: import …"
 
 
 def load_agent(apps: Sequence[str], run: Run) -> Callable[..., Any]:
@@ -82,14 +86,39 @@ def load(app: str, *, said: str) -> ModuleType:
     is_file = path.suffix == ".py" or path.exists()
     if is_file and not path.is_file():
         what = "is a directory" if path.is_dir() else "does not exist"
-        raise _unusable(said, what, hint="name a Python file, or a module as in: import …")
+        raise _unusable(said, what, hint=f"{_file_like(app)}{_NAME_ONE}")
+    if ":" in app and not is_file:
+        raise _names_agent(said, app.rpartition(":")[2])
     try:
         with refusing_runs(_guard_needed(app)):
             return _load_file(path.absolute()) if is_file else _load_module(app)
     except PerdureError:
         raise
     except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and not is_file and f"{app}.".startswith(f"{error.name}."):
+            raise _unusable(
+                said, "is neither a file nor a module here", hint=f"{_file_like(app)}{_NAME_ONE}"
+            ) from error
         raise _unusable(said, f"cannot be loaded: {_located(error)}", hint=_mend(error)) from error
+
+
+def _names_agent(said: str, agent: str) -> UsageError:
+    typed = said.removesuffix(agent).removesuffix(":")
+    context = click.get_current_context(silent=True)
+    if context is not None and not said.startswith("-"):
+        typed = f"{context.command_path} {typed}"
+    return _unusable(
+        said,
+        "names an agent where a file or a module is needed",
+        hint=f"{typed}, without :{agent}: every agent in it is meant",
+    )
+
+
+def _file_like(app: str) -> str:
+    """A question after the Python file that may have been meant."""
+    path = Path(app)
+    scripts = [str(path.with_name(each.name)) for each in path.parent.glob("*.py")]
+    return did_you_mean(app if path.suffix == ".py" else f"{app}.py", scripts, cutoff=0.7)
 
 
 def _load_file(path: Path) -> ModuleType:

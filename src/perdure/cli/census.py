@@ -29,6 +29,7 @@ _BY_ITSELF: Final = (WaitReason.SIGNAL, WaitReason.CHILD, WaitReason.TIME)
 _LOOKED_AT: Final = 200
 """Of so many runs with a dead process the journals are read, to tell which of them need a person."""
 
+_MOVED: Final = Which(states=(RunState.WAITING,), reasons=(WaitReason.PARKED,), moved=True)
 _HELD_OR_NOT: Final = frozenset({RunState.QUEUED, RunState.RUNNING})
 
 
@@ -39,6 +40,13 @@ class Tally(Struct, frozen=True):
     """By state; a run whose process is dead is queued."""
     reasons: dict[str, int]
     """The waiting ones, by reason."""
+    moved: int = 0
+    """How many went to another store before they ended; they are in no other count."""
+
+    @property
+    def everything(self) -> int:
+        """How many rows there are."""
+        return sum(self.states.values()) + self.moved
 
     @property
     def unfinished(self) -> int:
@@ -56,6 +64,7 @@ class Census:
         self._alive: dict[str, bool] = {}
         self._held: list[Run] | None = None
         self._whole: list[Run] | None = None
+        self._moved: int | None = None
         self._counts: dict[tuple[str, str], int] = {}
         self.damaged: list[Damage] = []
 
@@ -76,7 +85,11 @@ class Census:
         states = {str(state): self._count_in(state) for state in RunState}
         states[RunState.QUEUED] += len(held) - alive
         states[RunState.RUNNING] = alive
-        return Tally(states, {str(reason): self._count_in(RunState.WAITING, reason) for reason in WaitReason})
+        reasons = {str(reason): self._count_in(RunState.WAITING, reason) for reason in WaitReason}
+        moved = self._count_moved()
+        states[RunState.WAITING] -= moved
+        reasons[WaitReason.PARKED] -= moved
+        return Tally(states, reasons, moved)
 
     def in_order_of_need(self, *, finished: bool, limit: int, skip: int) -> list[Run]:
         """What needs a person first, then what stopped, what failed, what moves, what waits by itself, what is over."""
@@ -95,7 +108,7 @@ class Census:
         dead = [run for run in held if not self._is_alive(run)]
         needy = [run for run in dead[:_LOOKED_AT] if self._needs_person(run)]
         shelves: list[Which | list[Run]] = [
-            Which(states=(RunState.WAITING,), reasons=_BY_A_PERSON),
+            Which(states=(RunState.WAITING,), reasons=_BY_A_PERSON, moved=False),
             needy,
             [run for run in dead if run not in needy],
             Which(states=(RunState.QUEUED,)),
@@ -103,7 +116,8 @@ class Census:
             [run for run in held if self._is_alive(run)],
             Which(states=(RunState.WAITING,), reasons=_BY_ITSELF),
         ]
-        return [*shelves, Which(states=(RunState.COMPLETED, RunState.CANCELLED))] if finished else shelves
+        over = [_MOVED, Which(states=(RunState.COMPLETED, RunState.CANCELLED))]
+        return [*shelves, *over] if finished else shelves
 
     def _needs_person(self, run: Run) -> bool:
         """Whether a resume of this run, whose process is dead, will come to a question or to an effect in doubt."""
@@ -134,7 +148,17 @@ class Census:
         return self._alive[run.holder]
 
     def _count_on(self, shelf: Which) -> int:
-        return sum(self._count_in(state, reason) for state in shelf.states for reason in shelf.reasons or ("",))
+        if shelf is _MOVED:
+            return self._count_moved()
+        rows = sum(self._count_in(state, reason) for state in shelf.states for reason in shelf.reasons or ("",))
+        return rows - (self._count_moved() if shelf.moved is False else 0)
+
+    def _count_moved(self) -> int:
+        """How many of the parked runs went to another store; few stores have any."""
+        if self._moved is None:
+            parked = self._count_in(RunState.WAITING, WaitReason.PARKED)
+            self._moved = self._count(_MOVED) if parked else 0
+        return self._moved
 
     def _count_in(self, state: str, reason: str = "") -> int:
         """How many rows say so, counted once: without an index on the state every count walks over all rows."""

@@ -23,11 +23,11 @@ from perdure.cli.runs import current_run
 from perdure.cli.screen import bold, doubtful, joined, print_json, say, say_next, tell
 from perdure.cli.status import status_of
 from perdure.engine import control
-from perdure.engine.whereabouts import is_undone
+from perdure.engine.whereabouts import is_undone, newest
 from perdure.records import FINISHED, Run, RunState
 from perdure.replay import Journal
 from perdure.settings import current_settings
-from perdure.status import Status, is_paused, newest, open_effects, open_waits
+from perdure.status import Status, is_paused, open_effects, open_waits
 from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _unsettled(store: Store, run: Run) -> Iterator[str]:
     journal = Journal(store.load_journal(run.run_id))
     yield from (legible(effect.shown) for effect in open_effects(store, run, journal) if effect.letter is None)
     for wait in open_waits(store, run, journal):
-        child = newest(store, store.read_run(wait.opened.child)) if wait.opened.child else None
+        child = newest(store, wait.opened.child) if wait.opened.child else None
         if child is not None and child.state not in FINISHED:
             yield from _unsettled(store, child)
 

@@ -203,13 +203,15 @@ def _stopped_signs(store: Store) -> Iterator[Sign]:
         (WaitReason.IN_DOUBT, "in doubt", "ps"),
         (WaitReason.HUMAN, "waiting for a person", "inbox"),
     ):
-        which = Which(states=(RunState.WAITING,), reasons=(reason,))
+        which = Which(states=(RunState.WAITING,), reasons=(reason,), moved=False)
         count = store.count_runs(which)
         if count:
             named = _named(store.find_runs(which, limit=_NAMED), of=count)
             level: Level = "ok" if reason is WaitReason.HUMAN else "warning"
             yield Sign("runs", level, f"{named} {words}", command(fix))
-    yield Sign("runs", "ok", f"{counted(store.count_runs(Which()), 'run')} kept")
+    gone = store.count_runs(Which(moved=True))
+    moved = f", {gone:,} of them moved to another store, where they go on" if gone else ""
+    yield Sign("runs", "ok", f"{counted(store.count_runs(Which()), 'run')} kept{moved}")
 
 
 def _loss_signs(store: Store) -> Iterator[Sign]:

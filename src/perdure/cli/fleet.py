@@ -22,9 +22,10 @@ from perdure.cli.typed import app_words
 from perdure.engine import agent as engine
 from perdure.engine.execute import goes_on_by_itself
 from perdure.engine.session import session
+from perdure.engine.whereabouts import newest
 from perdure.errors import PerdureError, RunCancelled, RunHeld, RunWaits, StepFailed
 from perdure.replay import Journal
-from perdure.status import likely_app, newest
+from perdure.status import likely_app
 from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class _Pool:
         else:
             words, code, kind = "completed", 0, "completed"
         with contextlib.suppress(PerdureError):  # how the run ended is said even where its row cannot be read
-            run = newest(store, store.read_run(run.run_id)) or run
+            run = newest(store, run.run_id) or run
         return Outcome(run, words, code, saved, kind)
 
 

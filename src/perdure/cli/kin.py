@@ -11,9 +11,9 @@ from perdure.cli.status import status_of
 from perdure.cli.telling import leaf_lines
 from perdure.cli.timeline import Teller
 from perdure.cli.tree import Leaf, tree
+from perdure.engine.whereabouts import newest
 from perdure.errors import PerdureError
 from perdure.records import FINISHED
-from perdure.status import newest
 from perdure.telemetry.text import counted, duration, legible
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Kin:
 
     def __init__(self, store: Store, run_ids: list[str]) -> None:
         self._store = store
-        self._runs = {run_id: newest(store, store.read_run(run_id)) for run_id in dict.fromkeys(run_ids)}
+        self._runs = {run_id: newest(store, run_id) for run_id in dict.fromkeys(run_ids)}
         self._expanded = 0
         self.words = {run_id: self._words(run_id, run) for run_id, run in self._runs.items()}
 

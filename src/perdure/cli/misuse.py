@@ -23,7 +23,7 @@ def explained(error: click.ClickException, arguments: list[str] | None) -> Usage
     """What was typed wrongly, and how to find out what can be typed; programs that ask for JSON get that as JSON."""
     _heed_json(arguments)
     context: click.Context | None = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "perdure"
+    path = context.command_path if context is not None else _path(arguments)
     verb, where = path.removeprefix("perdure "), f"{path} --help"
     match error:
         case click.NoSuchOption(option_name=name, possibilities=possible):
@@ -41,6 +41,9 @@ def explained(error: click.ClickException, arguments: list[str] | None) -> Usage
             given = legible(error.message, _WORD_CHARACTERS).partition(" is not ")
             what = f"{given[0]} is none" if given[1] else legible(error.message).rstrip(".")
             return _wrong(f"{verb}: {_metavar(parameter)} takes a whole number: {what}.", (), where)
+        case click.BadOptionUsage(option_name=name):
+            prefix = "" if path == "perdure" else f"{verb}: "
+            return _wrong(f"{prefix}{legible(name, _WORD_CHARACTERS)} needs a value.", (), where)
         case _:
             return _wrong(f"{verb}: {legible(error.format_message()).rstrip('.')}.", (), where)
 
@@ -65,6 +68,13 @@ def _asked(near: Iterable[str]) -> str:
 
 def _wrong(message: str, near: Iterable[str], hint: str) -> UsageError:
     return UsageError(message, safe=_SAFE, hint=f"{_asked(near)}{hint}")
+
+
+def _path(arguments: list[str] | None) -> str:
+    """The command that was typed, where click does not tell: an option that lacks its value."""
+    words = sys.argv[1:] if arguments is None else arguments
+    typed = next((word for word in words if not word.startswith("-")), "")
+    return f"perdure {legible(typed, _WORD_CHARACTERS)}".strip()
 
 
 def _heed_json(arguments: list[str] | None) -> None:

@@ -12,10 +12,11 @@ from perdure.cli.control import find, standing
 from perdure.cli.options import by_option, json_option, looking, run_argument, store_option, writing
 from perdure.cli.screen import bold, print_json, say, say_next
 from perdure.engine.control import who
+from perdure.engine.whereabouts import newest
 from perdure.errors import UsageError
 from perdure.records import FINISHED
 from perdure.replay import Journal
-from perdure.status import newest, open_waits
+from perdure.status import open_waits
 from perdure.telemetry.text import counted, legible
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def _pin(wanted: str, version: str, *, by: str, as_json: bool) -> None:
         print_json(Pinned(version, run_object(after, status), children))
         return
     what = f"is for workers of version {legible(version)} alone" if version else "is for workers of any version"
+    what = what if version or found.version else f"was not pinned: it {what}"
     also = f", with {counted(len(children), 'child run')}" if children else ""
     say(f"{bold(legible(found.name))}  {what}{also}: {legible(status.words)}")
     if status.cause:
@@ -89,7 +91,7 @@ def _pin(wanted: str, version: str, *, by: str, as_json: bool) -> None:
 def _children(store: Store, run: Run) -> Iterator[Run]:
     """The unfinished runs that it waits for, and those that they wait for."""
     for wait in open_waits(store, run, Journal(store.load_journal(run.run_id))):
-        child = newest(store, store.read_run(wait.opened.child)) if wait.opened.child else None
+        child = newest(store, wait.opened.child) if wait.opened.child else None
         if child is not None and child.state not in FINISHED:
             yield child
             yield from _children(store, child)

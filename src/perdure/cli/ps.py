@@ -60,6 +60,7 @@ class Processes(Struct, frozen=True):
     pages: Annotated[int, Meta(description="how many pages there are")]
     states: Annotated[dict[str, int], Meta(description="how many runs of the store are in each state")]
     reasons: Annotated[dict[str, int], Meta(description="how many of the waiting ones wait for each reason")]
+    moved: Annotated[int, Meta(description="how many went to another store unfinished; they are in no other count")]
     damaged: Annotated[list[Damage], Meta(description="what is not whole; only looked for once damage is met")]
 
 
@@ -94,7 +95,7 @@ def _sight(store: Store, page: Page, *, finished: bool) -> Sight:
     listed = census.in_order_of_need(finished=finished, limit=page.size, skip=page.skip)
     runs = [(run, status_of(store, run)) for run in listed]
     tally = census.tally()
-    total = sum(tally.states.values()) if finished else tally.unfinished
+    total = tally.everything if finished else tally.unfinished
     refuse_beyond(page, total=total, first=_page_command(page, 1, finished=finished))
     seen = Processes(
         store=store.location,
@@ -104,6 +105,7 @@ def _sight(store: Store, page: Page, *, finished: bool) -> Sight:
         pages=page.count(total),
         states=tally.states,
         reasons=tally.reasons,
+        moved=tally.moved,
         damaged=census.damaged,
     )
     lines = list(_lines(seen, runs, page, finished=finished))
@@ -116,7 +118,7 @@ def _lines(seen: Processes, runs: list[tuple[Run, Status]], page: Page, *, finis
     yield from damage_lines(seen.damaged)
     if left := page.left(seen.total):
         yield dim(f"… and {left:,} more: {_page_command(page, page.number + 1, finished=finished)}")
-    summary = _summary(seen, Tally(seen.states, seen.reasons), finished=finished)
+    summary = _summary(seen, Tally(seen.states, seen.reasons, seen.moved), finished=finished)
     yield from (map(dim, textwrap.wrap(summary, columns(), subsequent_indent="  ")) if runs else [summary])
 
 
@@ -143,10 +145,11 @@ def _row(run: Run, status: Status, count: int) -> Row:
 
 def _summary(seen: Processes, tally: Tally, *, finished: bool) -> str:
     """How many runs there are in each state, and what to do where nothing is unfinished."""
-    everything = sum(tally.states.values())
+    everything = tally.everything
     if not everything and not seen.damaged:
         return f"No runs in {seen.store} yet. {command('demo')} shows how it works."
-    words = ", ".join(_counted(tally, state) for state in _TOLD if tally.states[state])
+    counts = [_counted(tally, state) for state in _TOLD if tally.states[state]]
+    words = ", ".join([*counts, *([f"{tally.moved:,} moved away"] if tally.moved else [])])
     if not tally.unfinished:
         where = "" if finished else f" {command('ls')} lists them."
         return f"Nothing is unfinished in {seen.store}: {words}.{where}"

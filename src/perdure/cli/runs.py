@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from perdure.cli.misuse import did_you_mean
 from perdure.cli.options import NEWEST, note_newest
-from perdure.engine.whereabouts import is_undone
+from perdure.engine.whereabouts import is_undone, newest_of
 from perdure.errors import CheckpointCorrupt, UnknownRun
 from perdure.records import FINISHED, Run, RunState
-from perdure.status import newest
 from perdure.store.protocol import EVERY, Finding, Which
 from perdure.telemetry.text import counted, legible, listed
 
@@ -65,7 +64,7 @@ def _found(store: Store, which: Which, *, limit: int) -> list[Run]:
 def current_run(store: Store, wanted: str) -> Run:
     """The same, or the run that goes on in its place."""
     found = find_run(store, wanted)
-    return newest(store, found) or found
+    return newest_of(store, found) or found
 
 
 def unfinished(store: Store, *, stall_seconds: float) -> tuple[Run | None, Run | None]:

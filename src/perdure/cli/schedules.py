@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import click
 from msgspec import Meta, Struct
@@ -16,6 +17,9 @@ from perdure.cron import zone_of
 from perdure.errors import PerdureError, UsageError
 from perdure.records import is_whole_row
 from perdure.schedules import switched
+from perdure.store.lease import read_park
+from perdure.store.moving import has_left, migrate_command
+from perdure.store.protocol import Which
 from perdure.telemetry.text import legible, utc
 
 if TYPE_CHECKING:
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     from perdure.store.protocol import Store
 
 _SAFE = "nothing was changed."
+_LOOKED_AT: Final = 100
+"""So many of the newest runs that were moved away are looked at, to tell where a schedule went."""
 
 
 class ScheduleObject(Struct, frozen=True):
@@ -89,9 +95,27 @@ def _change(name: str, *, off: bool | None) -> None:
                 raise UsageError(
                     f"Schedule {row.name} is damaged.", safe=_SAFE, hint=command("schedules", "--forget", row.name)
                 )
+            if off is False and row.off_at:
+                _refuse_moved(store, row)
             after = None if off is None else switched(row, off=off, now=store.now())
             if after == row or store.change_schedule(row, after):
                 return
+
+
+def _refuse_moved(store: Store, row: Schedule) -> None:
+    """A schedule that went to another store is on there: on here too, each of its ticks would become two runs."""
+    last = store.read_run(row.last_run) if row.last_run else None
+    since = [run for run in store.find_runs(Which(moved=True), limit=_LOOKED_AT) if run.updated_at >= row.off_at]
+    gone = [run for run in (last, *since) if run is not None and has_left(run)]
+    move = read_park(gone[0]).move if gone else None
+    if move is not None:
+        there = ("--store", move.target)
+        raise UsageError(
+            f"Schedule {row.name} was moved to {legible(move.target)}, with the runs of this store.",
+            safe="it was left off here, so that a tick does not become two runs.",
+            hint=f"{shlex.join(('perdure', 'schedules', '--on', row.name, *there))}; to have it here again: "
+            f"{migrate_command(move.target, move.source)}",
+        )
 
 
 def _found(store: Store, name: str) -> Schedule:

@@ -6,30 +6,29 @@ import os
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 from msgspec import Meta, Struct
 
 from perdure import clock, events
-from perdure.cli import ticks
+from perdure.cli import ticks, worker_lines
 from perdure.cli.app import load_agents
 from perdure.cli.contract import refused
 from perdure.cli.mode import is_terminal, mode
 from perdure.cli.options import complete_files, json_option, refuse_memory, store_option
-from perdure.cli.screen import INTERRUPTED_EXIT_CODE, fail, print_json, tell
+from perdure.cli.screen import INTERRUPTED_EXIT_CODE, fail, print_json
 from perdure.engine.agent import spec_of
 from perdure.engine.session import session
 from perdure.errors import UsageError
 from perdure.queues import checked_queue
-from perdure.settings import configure, current_settings
+from perdure.settings import Given, choose, current_settings
 from perdure.telemetry.log import write_line
-from perdure.telemetry.text import counted, duration, legible
 from perdure.worker import Limits, Worker
 from perdure.worker.aftermath import Plan
+from perdure.worker.declaration import declaration_of
 from perdure.worker.health import Health, listener_at
-from perdure.worker.line import Ended, Finished, Line, Ready, Refused, Took
+from perdure.worker.line import Declared, Ended, Finished, Line, Ready, Refused, Took
 from perdure.worker.reload import files_of, own_files
 from perdure.worker.supervisor import supervised
 
@@ -96,7 +95,7 @@ def worker(
     """
     del as_json
     if version is not None:
-        configure(version=version)
+        choose({"version": Given(version, "--version")})
     refuse_memory(current_settings().store)
     _refuse_endless(grace)
     _refuse_both(reload=reload, in_process=in_process)
@@ -107,7 +106,7 @@ def worker(
     if in_process:
         return _work(apps, limits, listener, grace_seconds=grace)
     plan = Plan(current_settings(), grace_seconds=grace, reload=reload, code=" ".join(apps))
-    outcome = supervised(plan)
+    outcome = supervised(plan, listener)
     if isinstance(outcome, Line):
         return _work_as_child(apps, limits, listener, outcome, grace_seconds=grace, reload=reload)
     if outcome.error is not None:
@@ -131,9 +130,10 @@ def _work(apps: tuple[str, ...], limits: Limits, listener: socket | None, *, gra
     """Work in this very process."""
     taken = Taken()
     events.subscribe(taken, events.RunTaken)
-    opened, working = _opened(apps, limits)
-    with Health(listener, working):
-        left = _drained(working, threading.Event(), grace_seconds=lambda: grace_seconds)
+    opened, working, _ = _opened(apps, limits)
+    asked = threading.Event()
+    with Heeding(asked), Health(listener, working):
+        left = _drained(working, asked, grace_seconds=lambda: grace_seconds)
     if mode.as_json:
         print_json(Worked(working.worker_id, taken.count, left, 0))
     _end(opened, left)
@@ -149,13 +149,15 @@ def _work_as_child(
     events.subscribe(lambda _: line.say(Took()), events.RunTaken)
     events.subscribe(lambda _: line.say(Finished()), events.RunEnded)
     try:
-        opened, working = _opened(apps, limits)
+        opened, working, declaration = _opened(apps, limits, declared=line.declared)
+        working.on_declared = lambda: line.say(Declared(declaration))
+        heed = Heeding(line.asked)
         line.say(Ready(working.worker_id))
     except BaseException as error:
         line.say_loaded([*own_files(), *files_of(error)])
         line.say(Refused())
         raise
-    with Health(listener, working):
+    with heed, Health(listener, working):
         left = _drained(
             working,
             line.asked,
@@ -166,10 +168,11 @@ def _work_as_child(
     return 0
 
 
-def _opened(apps: tuple[str, ...], limits: Limits) -> tuple[Session, Worker]:
+def _opened(apps: tuple[str, ...], limits: Limits, *, declared: str = "") -> tuple[Session, Worker, str]:
     agents = _specs(apps)
+    declaration = declaration_of(agents)
     opened = session()
-    return opened, Worker(opened, agents, limits)
+    return opened, Worker(opened, agents, limits, is_declared=declaration == declared), declaration
 
 
 def _end(opened: Session, left: tuple[str, ...]) -> None:
@@ -199,7 +202,7 @@ def _tell_events(log: str | None) -> None:
         mode.logs_events = True
         events.subscribe(write_line)
     else:
-        events.subscribe(_tell_line, *_TOLD)
+        events.subscribe(worker_lines.tell_line, *worker_lines.TOLD)
         events.subscribe(ticks.tell_tick, *ticks.TOLD)
 
 
@@ -214,21 +217,15 @@ def _specs(apps: tuple[str, ...]) -> dict[str, AgentSpec]:
 
 def _drained(working: Worker, asked: threading.Event, *, grace_seconds: Callable[[], float]) -> tuple[str, ...]:
     """Work until somebody asks for an end and all has ended; the runs that had not when the grace was over."""
-    stops = [number for number in _STOPS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, _asking(asked)) for number in stops}
     faults: list[Exception] = []
     thread = threading.Thread(target=_noting, args=(working.work, faults), name="perdure-worker", daemon=True)
     thread.start()
-    try:
-        while thread.is_alive() and not (asked.wait(_EXIT_MARGIN_SECONDS) or working.is_draining):
-            pass
-        working.drain()
-        until = clock.boot_seconds() + max(0.0, grace_seconds() - _EXIT_MARGIN_SECONDS)
-        while thread.is_alive() and clock.boot_seconds() < until:
-            thread.join(_EXIT_MARGIN_SECONDS)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    while thread.is_alive() and not (asked.wait(_EXIT_MARGIN_SECONDS) or working.is_draining):
+        pass
+    working.drain()
+    until = clock.boot_seconds() + max(0.0, grace_seconds() - _EXIT_MARGIN_SECONDS)
+    while thread.is_alive() and clock.boot_seconds() < until:
+        thread.join(_EXIT_MARGIN_SECONDS)
     if faults:
         raise faults[0]  # it did not drain: it stopped looking for work
     return tuple(working.moving())
@@ -239,6 +236,22 @@ def _noting(work: Callable[[], None], faults: list[Exception]) -> None:
         work()
     except Exception as error:  # noqa: BLE001 - it is raised where it can be told
         faults.append(error)
+
+
+class Heeding:
+    """From the very moment at which it is made, signals that end a process ask this one to drain."""
+
+    def __init__(self, asked: threading.Event) -> None:
+        stops = [number for number in _STOPS if signal.getsignal(number) is not signal.SIG_IGN]
+        ask = _asking(asked)
+        self._before = {number: signal.signal(number, ask) for number in stops}
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
 
 def _asking(asked: threading.Event) -> Any:  # noqa: ANN401 - a signal handler
@@ -252,46 +265,3 @@ def _asking(asked: threading.Event) -> Any:  # noqa: ANN401 - a signal handler
         asked.set()
 
     return ask
-
-
-def _tell_line(event: events.Observable) -> None:
-    match event:
-        case events.WorkerStarted(worker_id, agents, concurrency, version, queues):
-            names = ", ".join(map(legible, agents)) + (f"; version {legible(version)}" if version else "")
-            names += f"; of queue {', '.join(queues)} alone" if queues else ""
-            tell(f"worker {worker_id}: {names}; {counted(concurrency, 'run')} at a time; Ctrl-C drains")
-        case events.RunTaken(_, name, agent, delivery, seconds):
-            tell(
-                f"  ▸ {legible(name)}  {legible(agent)}, delivery {delivery}, {duration(seconds)} after it could go on"
-            )
-        case events.RunEnded(_, name, state, reason, steps):
-            why = f" ({reason})" if reason else ""
-            tell(f"  · {legible(name)}  {state}{why}, {counted(steps, 'step')}")
-        case events.WorkerDraining(_, runs) if runs:
-            tell(f"draining: {counted(runs, 'run')} to leave after the current step; Ctrl-C again leaves at once")
-        case events.WorkerStopped():
-            tell("drained")
-        case events.WorkerDied("", _, cause):
-            tell(f"the worker ended while it loaded its code: {cause}")
-        case events.WorkerDied(worker_id, process, cause, seconds):
-            then = "" if seconds is None else f"; another starts{f' in {duration(seconds)}' if seconds else ''}"
-            tell(f"worker {worker_id} (pid {process} on {clock.host_name()}) died: {cause}{then}")
-        case events.CodeChanged(files):
-            tell(f"{', '.join(legible(Path(file).name) for file in files)} changed: starting anew")
-        case events.ChangeAwaited():
-            tell("waiting for a change")
-        case _:
-            pass
-
-
-_TOLD: Final = (
-    events.WorkerStarted,
-    events.WorkerDraining,
-    events.WorkerStopped,
-    events.WorkerDied,
-    events.RunTaken,
-    events.RunEnded,
-    events.CodeChanged,
-    events.ChangeAwaited,
-)
-"""What a person at a terminal is told."""

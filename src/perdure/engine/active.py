@@ -16,7 +16,7 @@ from perdure import clock, codec, events
 from perdure.engine.ledger import Ledger
 from perdure.engine.prefix import completes, merged
 from perdure.engine.scope import ROOT, Scope
-from perdure.engine.stillness import Standing, standing_of
+from perdure.engine.stillness import Returning, Standing, Watch
 from perdure.errors import (
     START_OVER,
     DeadlineExceeded,
@@ -120,6 +120,9 @@ class Failed(Struct, frozen=True):
 class Active:
     """A held run. Thread-safe: strands of one run share it."""
 
+    is_rehearsal = False
+    """Whether nothing may be performed or made: the journal is only compared with the code."""
+
     def __init__(self, store: Store, writer: Writer, row: Run, journal: Journal, *, before: str = "") -> None:
         self.store = store
         self.writer = writer
@@ -134,8 +137,8 @@ class Active:
         self.root = Scope(ROOT)
         self.strands: set[Scope] = set()
         self.waiting: set[Scope | None] = set()
-        self.performing = 0
-        self.movements = 0
+        self._returning: dict[threading.Thread, Returning] = {}
+        self.performing = self.movements = 0
         self.signal: Signal | None = None
         self.stop: Stop | None = None
         self.doubtful: list[Doubtful] = []
@@ -386,6 +389,9 @@ class Active:
         with self._lock:
             self.strands.discard(scope)
             self.movements += 1
+            if isinstance(scope.worker, Returning):
+                self._returning = {thread: known for thread, known in self._returning.items() if thread.is_alive()}
+                self._returning[scope.worker.thread] = scope.worker
 
     def leave(self, scope: Scope) -> None:
         """A scope is over: calls recorded there that it did not make are calls the code does not make any more."""
@@ -418,12 +424,18 @@ class Active:
                 return entry
         return None
 
-    def standing(self) -> Standing:
+    def standing(self, watch: Watch) -> Standing:
         """What the strands that do not wait by a call of ours are at: the one that is farthest from waiting counts."""
         with self._lock:
-            scopes = [scope for scope in (self.root, *self.strands) if scope not in self.waiting]
-        found = {standing_of(scope.worker) for scope in scopes if scope.worker is not None}
-        return next((each for each in (Standing.WORKING, Standing.UNKNOWN) if each in found), Standing.BLOCKED)
+            workers = [scope.worker for scope in self.strands if scope not in self.waiting]
+            if self.root not in self.waiting and self.root.worker is not None:
+                workers.append(self.root.worker)
+            workers += self._returning.values()
+        return watch.farthest(workers)
+
+    def body_of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What is executed as the body of a call: the function itself, except where a run is only rehearsed."""
+        return function
 
     def begin_body(self) -> None:
         """A strand executes user code now."""

@@ -167,14 +167,16 @@ class ForChild:
         name = run.name if run is not None else self.run_id
         is_moving = run is not None and runner_of(self.session).is_moving(run.run_id)
         waits = run is not None and run.state == RunState.WAITING and not is_moving
-        is_elsewhere = self.is_queued and not waits
         why = f", which waits ({run.reason})" if waits and run is not None else ""
         sleeps = run is not None and run.reason in (WaitReason.TIME, WaitReason.CHILD)
         due_at = run.wake_at if run is not None and sleeps else 0.0
+        is_elsewhere = self.is_queued and (not waits or due_at > 0)
+        if is_elsewhere:  # some worker wakes it, and may need the place that this run would keep
+            due_at = clock.wall_seconds() + AGAIN_SECONDS if self._is_ending(place) else 0.0
         return place.waiting(
             f"waits for its child run {name} ({self.spec.name}){why}",
             f"perdure show {name}",
-            due_at=clock.wall_seconds() + AGAIN_SECONDS if is_elsewhere and self._is_ending(place) else due_at,
+            due_at=due_at,
             is_busy=self._is_worth_staying(place, run) if is_elsewhere else not waits,
             is_elsewhere=is_elsewhere,
         )

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from perdure import clock
 from perdure.engine.scope import Frame, current_frame, enter_frame, leave_frame
-from perdure.engine.stillness import Standing
+from perdure.engine.stillness import SETTLED_SECONDS, Standing, Watch
 from perdure.errors import DeadlineExceeded, LeaseLost, PerdureError
+from perdure.records import WaitReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -30,6 +31,9 @@ QUIET_SECONDS: Final = 0.01
 
 STILL_SECONDS: Final = 1.0
 """A strand of which nothing else is known, and that calls nothing for so long, is taken to wait for another."""
+
+LOOK_SECONDS: Final = 0.1
+"""How long a look stands for: nobody knows what happened while a strand that waits was not given the processor."""
 
 WORKING_SECONDS: Final = 60.0
 """Agent code that works on its own, outside of any step, for so long is not waited for: a resume begins it anew."""
@@ -109,10 +113,10 @@ class Pause:
         self._seconds = seconds
 
     def now(self) -> None:
-        clock.sleep(self._seconds)
+        clock.pause(self._seconds)
 
     async def later(self) -> None:
-        await asyncio.sleep(max(0.0, self._seconds))
+        await clock.pause_async(self._seconds)
 
 
 class Perform:
@@ -132,7 +136,7 @@ class Perform:
     ) -> None:
         self._active = active
         self._frame = frame
-        self._body = body
+        self._body = active.body_of(body)
         self._args = args
         self._kwargs = kwargs or {}
         self._timeout = timeout
@@ -221,12 +225,12 @@ class Drained:
     def now(self) -> None:
         deadline = clock.elapsed_seconds() + DRAIN_SECONDS
         while self._is_busy() and clock.elapsed_seconds() < deadline:
-            clock.sleep(QUIET_SECONDS)
+            clock.poll(QUIET_SECONDS)
 
     async def later(self) -> None:
         deadline = clock.elapsed_seconds() + DRAIN_SECONDS
-        while self._is_busy() and clock.elapsed_seconds() < deadline:  # noqa: ASYNC110 - other threads are watched too
-            await asyncio.sleep(QUIET_SECONDS)
+        while self._is_busy() and clock.elapsed_seconds() < deadline:
+            await clock.poll_async(QUIET_SECONDS)
 
     def _is_busy(self) -> bool:
         return bool(self._active.open_effects) and self._active.performing > 0
@@ -235,25 +239,31 @@ class Drained:
 class Quiet:
     """Wait until no other strand of the run moves, and say whether that can be known here."""
 
-    __slots__ = ("_active", "_seen", "_since")
+    __slots__ = ("_active", "_looked_at", "_moved_at", "_seen", "_still_seconds", "_watch")
 
     def __init__(self, active: Active) -> None:
         self._active = active
         self._seen = -1
-        self._since = 0.0
+        self._looked_at = self._moved_at = self._still_seconds = 0.0
+        self._watch = Watch()
+
+    @property
+    def is_close(self) -> bool:
+        """Whether it is worth looking again in a moment."""
+        return self._watch.is_close
 
     def now(self) -> bool:
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public form raises where no loop runs
             return not self._active.strands  # those of this loop cannot move before this one stops
         with waiting(self._active):
             while not self.is_quiet():
-                clock.sleep(QUIET_SECONDS)
+                clock.poll(QUIET_SECONDS)
         return True
 
     async def later(self) -> bool:
         with waiting(self._active):
-            while not self.is_quiet():  # noqa: ASYNC110 - other threads are watched too
-                await asyncio.sleep(QUIET_SECONDS)
+            while not self.is_quiet():
+                await clock.poll_async(QUIET_SECONDS)
         return True
 
     def is_quiet(self) -> bool:
@@ -261,27 +271,30 @@ class Quiet:
         active = self._active
         if active.signal is not None:
             return True
+        before, self._looked_at = self._looked_at, clock.elapsed_seconds()
         if active.performing or active.movements != self._seen:
-            self._seen, self._since = active.movements, clock.elapsed_seconds()
+            self._seen, self._moved_at, self._still_seconds = active.movements, self._looked_at, 0.0
             return not active.performing and not active.strands
-        still = clock.elapsed_seconds() - self._since
-        match active.standing():
+        match active.standing(self._watch):
             case Standing.BLOCKED:
                 return True
             case Standing.UNKNOWN:
-                return still >= STILL_SECONDS
+                self._still_seconds += min(LOOK_SECONDS, self._looked_at - before)
+                return self._still_seconds >= STILL_SECONDS
             case Standing.WORKING:
-                return still >= WORKING_SECONDS
+                self._still_seconds = 0.0
+                return self._looked_at - self._moved_at >= WORKING_SECONDS
 
 
 class Idle:
     """Wait for something outside the run; once every strand of the run waits so, the run leaves memory."""
 
-    __slots__ = ("_active", "_seen", "_wait")
+    __slots__ = ("_active", "_quiet", "_seen", "_wait")
 
-    def __init__(self, active: Active, wait: Waiting, *, seen: int) -> None:
+    def __init__(self, active: Active, wait: Waiting, quiet: Quiet, *, seen: int) -> None:
         self._active = active
         self._wait = wait
+        self._quiet = quiet
         self._seen = seen
 
     def now(self) -> None:
@@ -289,20 +302,21 @@ class Idle:
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public form raises where no loop runs
             if active.may_leave() or active.strands:  # those of this loop cannot move before this one stops
                 raise active.signal or active.suspend()
-            clock.sleep(QUIET_SECONDS)
+            clock.poll(QUIET_SECONDS, until=self._comes_at)
             return
-        quiet, patience = Quiet(active), Patience()
+        quiet, patience = self._quiet, Patience()
         with waiting(active):
             while not self._is_over():
-                self._leave_if(quiet)
-                clock.sleep(patience.next_seconds(self._wait.due_at))
+                self._leave_if_quiet()
+                clock.poll(patience.next_seconds(self._wait.due_at, is_close=quiet.is_close), until=self._comes_at)
 
     async def later(self) -> None:
-        quiet, patience = Quiet(self._active), Patience()
+        quiet, patience = self._quiet, Patience()
         with waiting(self._active):
             while not self._is_over():
-                self._leave_if(quiet)
-                await asyncio.sleep(patience.next_seconds(self._wait.due_at))
+                self._leave_if_quiet()
+                seconds = patience.next_seconds(self._wait.due_at, is_close=quiet.is_close)
+                await clock.poll_async(seconds, until=self._comes_at)
 
     def _is_over(self) -> bool:
         active = self._active
@@ -310,8 +324,12 @@ class Idle:
             raise active.signal
         return active.rings != self._seen or 0 < self._wait.due_at <= clock.wall_seconds()
 
-    def _leave_if(self, quiet: Quiet) -> None:
-        if quiet.is_quiet() and self._active.may_leave():
+    def _comes_at(self) -> float:
+        """When what is waited for comes by itself; a person, a signal or a child may come at any time."""
+        return self._wait.due_at if self._wait.reason == WaitReason.TIME else 0.0
+
+    def _leave_if_quiet(self) -> None:
+        if self._quiet.is_quiet() and self._active.may_leave():
             raise self._active.signal or self._active.suspend()
 
 
@@ -321,9 +339,10 @@ class Patience:
     def __init__(self) -> None:
         self._seconds = QUIET_SECONDS / 4
 
-    def next_seconds(self, due_at: float) -> float:
-        self._seconds = min(0.1, self._seconds * 1.5)
-        return min(self._seconds, max(0.001, due_at - clock.wall_seconds())) if due_at else self._seconds
+    def next_seconds(self, due_at: float, *, is_close: bool = False) -> float:
+        self._seconds = min(LOOK_SECONDS, self._seconds * 1.5)
+        seconds = min(self._seconds, SETTLED_SECONDS) if is_close else self._seconds
+        return min(seconds, max(0.001, due_at - clock.wall_seconds())) if due_at else seconds
 
 
 @contextlib.contextmanager

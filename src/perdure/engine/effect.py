@@ -356,16 +356,17 @@ def _intend(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Gene
         arguments=raw,
         blob=blob,
         key_at=key_at or clock.wall_seconds(),
-        boot_id=clock.boot_id(),
-        boot_at=clock.boot_seconds(),
         shown=prepared.shown(),
     )
     ticket, intent = active.submit(Kind.INTENT, prepared.call, body, stored=stored, power=True)
     try:
         yield Commit(active, ticket)
     except asyncio.CancelledError:
-        never = Settled(attempt=attempt, outcome="did_not_happen", by="cancelled before it began")
-        active.submit(Kind.VERDICT, prepared.call, never, power=True)
+        if key_at:
+            leave_in_doubt(prepared, attempt=attempt, why="it was cancelled before it was sent again")
+        else:
+            never = Settled(attempt=attempt, outcome="did_not_happen", by="cancelled before it began")
+            active.submit(Kind.VERDICT, prepared.call, never, power=True)
         raise
     active.movements += 1
     if events.is_wanted(events.IntentRecorded):
@@ -376,9 +377,10 @@ def _intend(prepared: Prepared[EffectSpec], attempt: int, key_at: float) -> Gene
     if not active.read(active.store.holds, active.row.run_id, active.row.epoch):
         raise active.fenced(LeaseLost(f"Run {active.row.name} was taken over before {spec.name} began."))
     if active.signal is not None:  # the store was away while the intent was written, or somebody stopped the run
-        never = Settled(attempt=attempt, outcome="did_not_happen", by="stopped before it began")
-        ticket, _ = active.submit(Kind.VERDICT, prepared.call, never, power=True)
-        yield Commit(active, ticket)
+        if not key_at:  # of an earlier attempt under the same key nobody knows yet
+            never = Settled(attempt=attempt, outcome="did_not_happen", by="stopped before it began")
+            ticket, _ = active.submit(Kind.VERDICT, prepared.call, never, power=True)
+            yield Commit(active, ticket)
         raise active.signal
     return intent
 

@@ -161,8 +161,12 @@ def _stopped(active: Active) -> Generator[Operation, Any, BaseException]:
 
 
 def end_cancelled(active: Active) -> Generator[Operation, Any, None]:
-    """Tell the children, then record that the run was cancelled; told twice after a crash, they hear it once."""
+    """Tell the children, then record that the run was cancelled; told twice after a crash, they hear it once.
+
+    A run that was accepted to go on in its place is told too: a process died before this one could say so.
+    """
     _cancel_children(active)
+    cancel_child(active.store, next_id(active.row.run_id), by=active.row.name)
     taken = tuple(mail.mail_id for mail in active.mail() if mail.kind == "cancel")
     yield from _end(active, Ended(state=RunState.CANCELLED), taken=taken)
 
@@ -186,6 +190,8 @@ def end_if_free(session: Session, run: Run) -> None:
     active = load(session, taken)
     try:
         drive(end_cancelled(active))
+    except Signal:  # somebody else has it by now, or its end could not be written: it was told, and ends where it is
+        return
     finally:
         session.release(run.run_id)
     end_free_children(session, active)
@@ -194,13 +200,14 @@ def end_if_free(session: Session, run: Run) -> None:
 def queue_anew(session: Session, run: Run) -> None:
     """Leave a failed run to workers once more; one that somebody took meanwhile goes on there."""
     try:
-        taken = session.claim(run.run_id, pardon=True)
+        taken = session.claim(run.run_id, pardon=True, head=run.head)
     except RunHeld:
         return
+    active = load(session, taken)
     try:
-        if taken.state not in FINISHED:
-            active = load(session, taken)
-            drive(_end(active, Ended(state=RunState.QUEUED, code="interrupted", message="it is attempted anew")))
+        drive(_end(active, Ended(state=RunState.QUEUED, code="interrupted", message="it is attempted anew")))
+    except Signal:  # somebody else has it by now, or this could not be written: it is tried again
+        return
     finally:
         session.release(run.run_id)
 
@@ -209,6 +216,9 @@ def end_free_children(session: Session, active: Active) -> None:
     """End the children of a cancelled run that nobody holds, such as those that wait for a person."""
     for child in open_children(active):
         end_if_free(session, child)
+    following = newest(active.store, next_id(active.row.run_id))
+    if following is not None and isinstance(active.signal, RunCancelled):
+        end_if_free(session, following)
 
 
 def open_children(active: Active) -> list[Run]:

@@ -45,9 +45,9 @@ def to_end(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
             if not goes_on_by_itself(waits):
                 raise
             while not is_ready(opened, run_id):
-                clock.sleep(LOOK_SECONDS)
+                clock.poll(LOOK_SECONDS, until=functools.partial(_wakes_at, opened, run_id))
         while (found := _reopened(opened, spec, run_id)) is None:
-            clock.sleep(LOOK_SECONDS)
+            clock.poll(LOOK_SECONDS)
         active = found
 
 
@@ -62,10 +62,10 @@ async def to_end_async(opened: Session, spec: AgentSpec, active: Active | Finish
         except RunWaits as waits:
             if not goes_on_by_itself(waits):
                 raise
-            while not is_ready(opened, run_id):  # noqa: ASYNC110 - other processes are watched
-                await asyncio.sleep(LOOK_SECONDS)
-        while (found := _reopened(opened, spec, run_id)) is None:  # noqa: ASYNC110 - as above
-            await asyncio.sleep(LOOK_SECONDS)
+            while not is_ready(opened, run_id):
+                await clock.poll_async(LOOK_SECONDS, until=functools.partial(_wakes_at, opened, run_id))
+        while (found := _reopened(opened, spec, run_id)) is None:
+            await clock.poll_async(LOOK_SECONDS)
         active = found
 
 
@@ -94,6 +94,12 @@ def is_ready(opened: Session, run_id: str) -> bool:
     return 0 < run.wake_at <= clock.wall_seconds() or has_unheard(opened, run)
 
 
+def _wakes_at(opened: Session, run_id: str) -> float:
+    """When a run that left memory goes on by itself; 0 where that is not known."""
+    run = opened.store.read_run(run_id)
+    return run.wake_at if run is not None and run.state == RunState.WAITING else 0.0
+
+
 def has_unheard(opened: Session, run: Run) -> bool:
     """Whether somebody wrote to a waiting run since it last looked."""
     mails = opened.store.read_mail(run.run_id)
@@ -112,7 +118,7 @@ def execute(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:
     """Replay and continue the agent, settle the outcome; for sync agents."""
     if isinstance(active, Finished):
         return active.value
-    active.root.worker = threading.get_ident()
+    active.root.worker = threading.current_thread()
     token = enter_frame(Frame(active, active.root, blocking=True))
     try:
         drive(lifecycle.recovered(active))
@@ -155,9 +161,15 @@ def _cut_off(active: Active) -> None:
 
 def _interrupt(active: Active, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any] | None) -> None:
     """Cancel what the agent awaits, once: whoever asked for its end has waited long enough."""
-    if task is not None and not active.was_interrupted:
+    if task is not None:
+        loop.call_soon_threadsafe(_cancel_agent, active, task)
+
+
+def _cancel_agent(active: Active, task: asyncio.Task[Any]) -> None:
+    """Cancel it unless it has returned by now: what writes down how it ended is not to be cancelled."""
+    if active.interrupt is not None and not active.was_interrupted:
         active.was_interrupted = True
-        loop.call_soon_threadsafe(task.cancel)
+        task.cancel()
 
 
 async def execute_async(opened: Session, spec: AgentSpec, active: Active | Finished) -> Any:

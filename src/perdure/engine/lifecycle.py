@@ -64,6 +64,7 @@ from perdure.replay import Journal
 from perdure.settings import version_to_pin
 from perdure.store.lease import read_park
 from perdure.store.moving import has_left
+from perdure.telemetry.text import legible
 from perdure.version import VERSION
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ _PAUSES: Final = {
     WaitReason.PARKED: "it was parked",
 }
 _RUN_ID_CHARACTERS = 200
+_SHOWN_CHARACTERS: Final = 200
 _LOOKS = 100
 _LONG_WAITS = frozenset({WaitReason.HUMAN, WaitReason.SIGNAL, WaitReason.TIME, WaitReason.CHILD})
 """For these a run may wait longer than a run that died is resumed without being named."""
@@ -262,9 +264,8 @@ def recorded_arguments(active: Active, spec: AgentSpec) -> inspect.BoundArgument
         arguments = codec.unseal_arguments(bytes(started.arguments), spec.signature.parameters)
         return spec.signature.call(arguments)
     except (ValueError, TypeError) as error:
-        raise active.diverge(
-            shown_call(spec.name, {}) + f" with {codec.describe(started.arguments)}", str(error)
-        ) from error
+        given = legible(bytes(started.arguments).decode(), _SHOWN_CHARACTERS)
+        raise active.diverge(f"{spec.name} with {given}", str(error)) from error
 
 
 def _before(records: list[Record]) -> str:
@@ -289,11 +290,16 @@ def _pause_words(records: list[Record]) -> str:
 
 def _checked_id(run_id: str) -> str:
     if not isinstance(run_id, str):
-        raise UsageError(f"run_id {codec.describe(run_id)} is not a text.", hint='run_id="a-name-of-yours"')
+        raise UsageError(
+            f"run_id {codec.describe(run_id)} is not a text.",
+            safe="nothing was started.",
+            hint='run_id="a-name-of-yours"',
+        )
     is_usable = run_id.isprintable() and run_id == run_id.strip() and not run_id.startswith("-")
     if not 0 < len(run_id) <= _RUN_ID_CHARACTERS or not is_usable:
         raise UsageError(
             f"run_id {run_id[:50]!r} is not usable.",
+            safe="nothing was started.",
             hint=f"1 to {_RUN_ID_CHARACTERS} printable characters, without spaces around it or a dash before it",
         )
     return run_id

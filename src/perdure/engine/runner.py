@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure import clock, events
 from perdure.engine import lifecycle, whereabouts
-from perdure.engine.execute import LOOK_SECONDS, execute, execute_async
+from perdure.engine.execute import LOOK_SECONDS, execute, execute_async, goes_on_by_itself
 from perdure.errors import PerdureError, RunHeld, RunPaused, RunRestarted, RunWaits
 from perdure.records import FINISHED, RunState
 
@@ -51,6 +51,8 @@ class Task:
         self.future: Future[Any] = Future()
         self.future.set_running_or_notify_cancel()  # who stops waiting for it does not end it for others
         self.is_moving = False
+        self.comes_at = 0.0
+        """When it goes on by itself; 0 where it moves, or waits for something else than a time."""
 
 
 class Level:
@@ -105,10 +107,20 @@ class Runner:
         task = self._tasks.get(run_id)
         return task is not None and task.is_moving
 
+    def has_queued(self) -> bool:
+        """Whether a run is to be executed here and waits for a thread."""
+        with self._lock:
+            return any(level.queue for level in self._levels.values())
+
+    def is_settled(self) -> bool:
+        """Whether every run that somebody here wants to see ended waits for something that has not come."""
+        tasks = list(self._tasks.values())
+        return not any(task.is_moving for task in tasks) and not (tasks and self._ready(tasks, thoroughly=False))
+
     def _queue(self, task: Task) -> None:
         """Have a run executed as soon as one of the threads of its level is free."""
         with self._lock:
-            task.is_moving = True
+            task.is_moving, task.comes_at = True, 0.0
             level = self._levels[task.depth]
             level.queue.append(task)
             if level.threads == AT_ONCE:
@@ -151,6 +163,7 @@ class Runner:
                 if self._session.is_stopped(task.run_id):
                     self._give_up(task, waits)
                 else:
+                    task.comes_at = waits.wake_at if isinstance(waits, RunWaits) and goes_on_by_itself(waits) else 0.0
                     self._wait(task)
                     self._tell(task, waits)
                 return
@@ -214,7 +227,7 @@ class Runner:
         looks, woken = 0, threading.Event()
         self._session.news.hear(woken.set, of=self._waits_for)
         while True:
-            woken.wait(LOOK_SECONDS)
+            clock.poll(LOOK_SECONDS, until=self._comes_at, woken=woken)
             woken.clear()
             if self._session.has_ended(0.0):
                 return
@@ -228,6 +241,10 @@ class Runner:
                 continue
             for task in ready:
                 self._queue(task)
+
+    def _comes_at(self) -> float:
+        """When the first of those that wait for a time alone goes on; 0 where none does."""
+        return min((task.comes_at for task in list(self._tasks.values()) if task.comes_at), default=0.0)
 
     def _ready(self, waiting: list[Task], *, thoroughly: bool) -> list[Task]:
         """Those that are due; now and then also those that somebody else moved or ended."""

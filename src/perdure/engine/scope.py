@@ -15,11 +15,12 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from perdure.engine.stillness import Returning
 from perdure.errors import Signal, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
-    from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+    from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 
     from perdure.engine.active import Active
     from perdure.engine.stillness import Worker
@@ -137,15 +138,22 @@ class Carried:
         try:
             return self._context.run(self._run, *args, **kwargs)
         finally:
+            if not self._frame.body:
+                self._frame.scope.worker = Returning(threading.current_thread(), sys._getframe(1))  # noqa: SLF001
             end_strand(self._frame, finished=self._finished)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         _frame.set(self._frame)
         if not self._frame.body:
-            self._frame.scope.worker = threading.get_ident()
+            self._frame.scope.worker = threading.current_thread()
         value = self._function(*args, **kwargs)
         self._finished = True
         return value
+
+    def end_if_cancelled(self, future: Future[Any]) -> None:
+        """A strand that was taken back out of its pool never begins."""
+        if future.cancelled():
+            end_strand(self._frame, finished=False)
 
 
 class Refused:
@@ -163,19 +171,17 @@ class Refused:
             _frame.reset(token)  # the same process may serve calls that belong to no run
 
 
-def carry(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a thread started here should run instead of `function`."""
-    frame = _frame.get()
-    if frame is None or frame.active is None:
-        return function
+def carry(function: Callable[..., Any], frame: Frame, pool: ThreadPoolExecutor) -> Carried:
+    """What a pool should run instead of `function` for code that stands in this frame."""
     function, context = _unwrapped(function)
-    child = frame if frame.body else spawn(frame, name_of(function))
+    child = frame if frame.body else spawn(frame, name_of(function), worker=pool)
     return Carried(function, child, context)
 
 
-def spawn(frame: Frame, name: str) -> Frame:
+def spawn(frame: Frame, name: str, *, worker: Worker | None = None) -> Frame:
     """The frame of a strand that agent code starts here."""
     strand = Frame(frame.active, frame.scope.child(name))
+    strand.scope.worker = worker
     if strand.active is not None:
         strand.active.begin_strand(strand.scope)
     return strand
@@ -278,9 +284,15 @@ def _thread_start(original: Callable[..., None]) -> Callable[..., None]:
             # A subclass names itself by its class, a plain thread by its target.
             target = getattr(thread, "_target", None)
             named = thread.run if target is None else target
-            child = frame if frame.body else spawn(frame, name_of(named))
+            child = frame if frame.body else spawn(frame, name_of(named), worker=thread)
             thread.run = _quiet(Carried(thread.run, child, contextvars.Context()))  # type: ignore[method-assign]
-        original(thread)
+            try:
+                original(thread)
+            except RuntimeError:
+                end_strand(child, finished=False)
+                raise
+        else:
+            original(thread)
 
     return start
 
@@ -299,11 +311,14 @@ def _quiet(run: Callable[[], None]) -> Callable[[], None]:
 
 def _pool_submit(original: Callable[..., Any]) -> Callable[..., Any]:
     def submit(pool: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        if _frame.get() is None:
+        frame = _frame.get()
+        if frame is None or frame.active is None:
             return original(pool, function, *args, **kwargs)
-        carried = carry(_bound(function, args, kwargs))
+        carried = carry(_bound(function, args, kwargs), frame, pool)
         # The pool's own worker threads are no strands of the run.
-        return contextvars.Context().run(original, pool, carried)
+        future = contextvars.Context().run(original, pool, carried)
+        future.add_done_callback(carried.end_if_cancelled)
+        return future
 
     return submit
 

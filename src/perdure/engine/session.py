@@ -15,6 +15,7 @@ from perdure.engine.active import Stop
 from perdure.engine.news import News
 from perdure.engine.scope import carriers
 from perdure.engine.upkeep import Upkeep
+from perdure.engine.whereabouts import previous_id, unrepeated
 from perdure.errors import (
     CommitsLost,
     LeaseLapsed,
@@ -24,6 +25,7 @@ from perdure.errors import (
     RunHeld,
     RunPaused,
     RunWaits,
+    StoreError,
     saved_steps,
 )
 from perdure.records import Append, Ended, Kind, Record, RunState, WaitReason, extended, write_body
@@ -65,17 +67,29 @@ class Session:
         if self.store.created:
             events.publish(events.StoreOpened(self.store.location, created=True))
 
-    def claim(self, run_id: str, *, pardon: bool = False, deliveries: int | None = None, gated: bool = False) -> Run:
-        """Take a run for this process; one that another strand of this process holds is refused like anybody else's."""
+    def claim(
+        self,
+        run_id: str,
+        *,
+        pardon: bool = False,
+        deliveries: int | None = None,
+        gated: bool = False,
+        head: bytes | None = None,
+    ) -> Run:
+        """Take a run for this process; one that another strand of this process holds is refused like anybody else's.
+
+        With `head`, only if nobody has written to its journal since that was its end.
+        """
         worker = self.store.join()
         self._reserve(run_id)
         since = clock.boot_seconds()
         try:
-            run = self.store.claim_run(
-                run_id, worker.worker_id, self._terms(pardon=pardon, deliveries=deliveries, gated=gated)
-            )
-        except BaseException:
-            self._forget(run_id)
+            terms = self._terms(pardon=pardon, deliveries=deliveries, gated=gated, head=head)
+            run = self.store.claim_run(run_id, worker.worker_id, terms)
+        except BaseException as error:
+            # A store that is asked again because its first answer was lost finds that somebody wrote there: it did.
+            is_unsure = isinstance(error, StoreError) or (isinstance(error, RunHeld) and head is not None)
+            (self._leave_unsure if is_unsure else self._forget)(run_id)
             raise
         self._begin_upkeep(since)
         return run
@@ -88,6 +102,9 @@ class Session:
         try:
             claimed = claim(run, worker, None, Presence.NONE, self._terms())
             created = self.store.create_run(claimed.run, first, claimed=claimed.records)
+        except StoreError:
+            self._leave_unsure(run.run_id)
+            raise
         except BaseException:
             self._forget(run.run_id)
             raise
@@ -146,9 +163,9 @@ class Session:
         for run_id, forgiven in list(self._left.items()):
             run = self.store.read_run(run_id)
             is_left = run is not None and run.state == RunState.RUNNING and run_id not in self._held
-            if run is not None and is_left and run.holder == self.store.join().worker_id:
-                self._free(run, deliveries=max(0, run.deliveries - forgiven))
-            self._left.pop(run_id, None)
+            is_ours = run is not None and is_left and run.holder == self.store.join().worker_id
+            if run is None or not is_ours or self._free(run, deliveries=max(0, run.deliveries - forgiven)):
+                self._left.pop(run_id, None)
 
     def deliver_mail(self) -> None:
         """Tell held runs what others wrote to them, and that their time is over."""
@@ -185,6 +202,11 @@ class Session:
         stopped = RunWaits(why, safe=f"{saved_steps(active.row.steps)}.")
         active.halt(Stop(RunState.QUEUED, None, stopped))
 
+    def held(self) -> list[Active | None]:
+        """The runs that are held here; none in place of one that is just being opened."""
+        with self._lock:
+            return list(self._held.values())
+
     def _held_runs(self) -> list[Active]:
         with self._lock:
             return [active for active in self._held.values() if active is not None]
@@ -216,9 +238,15 @@ class Session:
         self.upkeep.acknowledge(since)
         self.upkeep.begin()
 
-    def _free(self, run: Run, *, deliveries: int) -> None:
-        """End a delivery that nobody executes: the claim fences whatever of it may still be on its way."""
-        run = self.claim(run.run_id, pardon=True)
+    def _free(self, run: Run, *, deliveries: int) -> bool:
+        """End a delivery that nobody executes: the claim fences whatever of it may still be on its way.
+
+        False where somebody wrote there meanwhile: it must be looked at again.
+        """
+        try:
+            run = self.claim(run.run_id, pardon=True, head=run.head)
+        except RunHeld:
+            return False
         try:
             body = Ended(state=RunState.QUEUED, code=LeaseLapsed.code, message="its process had to let go of it")
             now = clock.wall_seconds()
@@ -228,13 +256,17 @@ class Session:
             )
             self.writer.wait(self.writer.submit(Append(after, records)))
         except LeaseLost:
-            pass  # somebody has it
+            return False
+        else:
+            return True
         finally:
             self._forget(run.run_id)
             carriers.release()
 
-    def _terms(self, *, pardon: bool = False, deliveries: int | None = None, gated: bool = False) -> Terms:
-        return Terms(deliveries or self.settings.deliveries, self.settings.stall_seconds, pardon, gated)
+    def _terms(
+        self, *, pardon: bool = False, deliveries: int | None = None, gated: bool = False, head: bytes | None = None
+    ) -> Terms:
+        return Terms(deliveries or self.settings.deliveries, self.settings.stall_seconds, pardon, gated, head)
 
     def _reserve(self, run_id: str) -> None:
         with self._lock:
@@ -245,6 +277,13 @@ class Session:
     def _forget(self, run_id: str) -> None:
         with self._lock:
             self._held.pop(run_id, None)
+
+    def _leave_unsure(self, run_id: str) -> None:
+        """The store may have given the run to this process and failed to say so: if it did, it is given back later."""
+        with self._lock:
+            self._held.pop(run_id, None)
+            self._left[run_id] = 1
+        self.upkeep.begin()
 
     def _held_here(self, run_id: str) -> RunHeld:
         run = self.store.read_run(run_id)
@@ -264,14 +303,16 @@ def heed(active: Active) -> None:
         active.signal = RunCancelled(f"Run {name} was cancelled.")
         return
     pauses = [mail for mail in mails if mail.kind in ("pause", "unpause")]
+    if pauses and previous_id(active.row.run_id):
+        pauses = unrepeated(pauses, active.store.read_mail(active.row.run_id))
     if pauses and pauses[-1].kind == "pause":
         paused = RunPaused(
             f"Run {name} was paused by {pauses[-1].by}.",
             safe=f"{saved_steps(active.row.steps)}.",
             hint=f"perdure unpause {name}, then start again",
         )
-        taken = tuple(mail.mail_id for mail in pauses)
-        active.halt(Stop(RunState.WAITING, WaitReason.PARKED, paused, taken=taken))
+        taken, heard = tuple(mail.mail_id for mail in pauses), max(mail.mail_id for mail in mails)
+        active.halt(Stop(RunState.WAITING, WaitReason.PARKED, paused, heard=heard, taken=taken))
         return
     if active.waits:
         active.ring()
@@ -280,6 +321,7 @@ def heed(active: Active) -> None:
 _sessions: dict[str, Session] = {}
 _inherited: list[Session] = []
 _refusals: list[PerdureError] = []
+_standins: list[Session] = []
 _opening = threading.Lock()
 
 
@@ -287,6 +329,8 @@ def session() -> Session:
     """The session of the store that the settings name, opened when first asked for."""
     if _refusals:
         raise _refusals[-1]
+    if _standins:
+        return _standins[-1]
     settings = current_settings()
     is_path = not settings.store.startswith("memory:") and "://" not in settings.store
     where = str(Path(settings.store).expanduser().absolute()) if is_path else settings.store
@@ -307,12 +351,29 @@ def refusing_runs(error: PerdureError) -> Iterator[None]:
         _refusals.remove(error)
 
 
-def close_sessions() -> None:
-    """Close every store this process has open."""
+@contextlib.contextmanager
+def standing_in(other: Session) -> Iterator[None]:
+    """Let everybody get this session meanwhile, whatever the settings name: a run is rehearsed, not executed."""
+    _standins.append(other)
+    try:
+        yield
+    finally:
+        _standins.remove(other)
+
+
+def open_sessions() -> list[Session]:
+    """Every session of this process."""
     with _opening:
-        for opened in _sessions.values():
-            opened.close()
-        _sessions.clear()
+        return list(_sessions.values())
+
+
+def close_sessions(location: str | None = None) -> None:
+    """Close every store this process has open, or the one at this location."""
+    with _opening:
+        for where, opened in list(_sessions.items()):
+            if location in (None, opened.settings.store):
+                opened.close()
+                del _sessions[where]
 
 
 def _reopened(before: Session | None, settings: Settings) -> Session:

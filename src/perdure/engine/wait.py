@@ -17,7 +17,7 @@ from msgspec import Struct
 from perdure import clock, events
 from perdure.engine.active import Waiting
 from perdure.engine.call import Prepared, Spec
-from perdure.engine.drive import Commit, Idle, Operation, drive, drive_async
+from perdure.engine.drive import Commit, Idle, Operation, Quiet, drive, drive_async
 from perdure.engine.mailbox import mail_key
 from perdure.engine.scope import current_frame
 from perdure.errors import NotInRun, UsageError
@@ -156,7 +156,7 @@ def awaited(prepared: Prepared[WaitSpec], wait: Wait, record: Record) -> Generat
     """Look until it has come; record how it ended, and take the mail that said so with it."""
     active, key = prepared.active, prepared.call.key
     opened: Opened = read_body(record)
-    is_told = False
+    is_told, quiet = False, Quiet(active)
     try:
         while True:
             seen = active.rings
@@ -169,7 +169,7 @@ def awaited(prepared: Prepared[WaitSpec], wait: Wait, record: Record) -> Generat
                 if not is_told and events.is_wanted(events.WaitOpened):
                     _publish(active, prepared.call, standing)
                 is_told = True
-                yield Idle(active, standing, seen=seen)
+                yield Idle(active, standing, quiet, seen=seen)
     finally:
         active.waits.pop(key, None)
 

@@ -65,7 +65,11 @@ def described_state(store: Store, run_id: str) -> str:
 
 def newest(store: Store, run_id: str) -> Run | None:
     """The run of this id, or the one that goes on in its place."""
-    run = store.read_run(run_id)
+    return newest_of(store, store.read_run(run_id))
+
+
+def newest_of(store: Store, run: Run | None) -> Run | None:
+    """The same run, or the one that goes on in its place."""
     while run is not None and (following := continuation(run)):
         run = store.read_run(following)
     return run
@@ -158,6 +162,14 @@ def hand_on(store: Store, run_id: str, following: str) -> tuple[int, ...]:
         if _said(mail) not in known:
             store.post(Mail(0, following, mail.kind, mail.key, mail.body, mail.by, mail.at))
     return tuple(mail.mail_id for mail in mails)
+
+
+def unrepeated(mails: list[Mail], everything: list[Mail]) -> list[Mail]:
+    """Those that were not handed on before: where two processes do so at once, one may come long after the other."""
+    first: dict[tuple[object, ...], int] = {}
+    for mail in everything:
+        first.setdefault(_said(mail), mail.mail_id)
+    return [mail for mail in mails if first.get(_said(mail), mail.mail_id) == mail.mail_id]
 
 
 def _said(mail: Mail) -> tuple[object, ...]:

@@ -104,7 +104,8 @@ def _entered(active: Active | None, terms: Terms) -> Workdir:
         return Workdir(Path(terms.resource.identity))
     active.resources.workdirs[terms.resource.key] = terms
     path = Path(place_of(active, terms).identity)
-    path.mkdir(parents=True, exist_ok=True)
+    if not active.is_rehearsal:
+        path.mkdir(parents=True, exist_ok=True)
     return Workdir(path.absolute(), active)
 
 

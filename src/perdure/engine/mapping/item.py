@@ -63,7 +63,7 @@ class Pure:
         self._work = work
         self._active = active
         self._map_key = map_key
-        self._function = work.function
+        self._function = active.body_of(work.function)
         self._bound = work.bound
         self._returns = work.returns
 

@@ -17,6 +17,7 @@ from perdure.engine.drive import Operation
 from perdure.engine.mapping.item import Outcome, Performer
 from perdure.engine.mapping.source import Item
 from perdure.engine.scope import Frame, Scope, enter_frame
+from perdure.engine.stillness import Worker
 from perdure.errors import Signal
 
 Ended = tuple[Item, Outcome | None, BaseException | None]
@@ -46,7 +47,7 @@ class Threads:
         self._performer = performer
         self._frame = frame
         self._count = count
-        self._items: SimpleQueue[Item | None] = SimpleQueue()
+        self._items: SimpleQueue[tuple[Item, Frame] | None] = SimpleQueue()
         self._ended: SimpleQueue[Ended] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self.busy = 0
@@ -54,10 +55,10 @@ class Threads:
     def start(self, item: Item) -> None:
         self.busy += 1
         if len(self._threads) < min(self.busy, self._count):
-            thread = threading.Thread(target=self._serve, args=(_lane(self._frame),), daemon=True)
+            thread = threading.Thread(target=self._serve, daemon=True)
             self._threads.append(thread)
             contextvars.Context().run(thread.start)  # a thread of the agent's would be a strand of the run
-        self._items.put(item)
+        self._items.put((item, _begun(self._frame)))
 
     def next(self, seconds: float) -> Operation:
         return _Blocking(lambda: self._next(seconds))
@@ -79,15 +80,14 @@ class Threads:
         for thread in self._threads:
             thread.join()
 
-    def _serve(self, frame: Frame) -> None:
-        enter_frame(frame)
-        while (item := self._items.get()) is not None:
-            try:
-                with _moving(frame):
-                    outcome = self._performer.now(item, frame)
-                self._ended.put((item, outcome, None))
-            except BaseException as error:  # noqa: BLE001 - raised again by the map
-                self._ended.put((item, None, error))
+    def _serve(self) -> None:
+        while (taken := self._items.get()) is not None:
+            item, frame = taken
+            with _moving(frame, threading.current_thread()):
+                try:
+                    self._ended.put((item, self._performer.now(item, frame), None))
+                except BaseException as error:  # noqa: BLE001 - raised again by the map
+                    self._ended.put((item, None, error))
 
 
 class Tasks:
@@ -97,7 +97,7 @@ class Tasks:
         self._performer = performer
         self._frame = frame
         self._count = count
-        self._items: asyncio.Queue[Item] = asyncio.Queue()
+        self._items: asyncio.Queue[tuple[Item, Frame]] = asyncio.Queue()
         self._ended: asyncio.Queue[Ended] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self.busy = 0
@@ -105,14 +105,12 @@ class Tasks:
     def start(self, item: Item) -> None:
         self.busy += 1
         if len(self._tasks) < min(self.busy, self._count):
-            frame = _lane(self._frame)
             context = contextvars.copy_context()
-            context.run(enter_frame, frame)
             loop = asyncio.get_running_loop()
             # A task made in the frame of the agent would be a strand of the run.
-            serve = contextvars.Context().run(loop.create_task, self._serve(frame), context=context)
+            serve = contextvars.Context().run(loop.create_task, self._serve(), context=context)
             self._tasks.append(serve)
-        self._items.put_nowait(item)
+        self._items.put_nowait((item, _begun(self._frame)))
 
     def next(self, seconds: float) -> Operation:
         return _Awaiting(lambda: self._next(seconds))
@@ -134,15 +132,14 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _serve(self, frame: Frame) -> None:
+    async def _serve(self) -> None:
         while True:
-            item = await self._items.get()
-            try:
-                with _moving(frame):
-                    outcome = await self._performer.later(item, frame)
-                self._ended.put_nowait((item, outcome, None))
-            except (Exception, Signal) as error:  # noqa: BLE001 - raised again by the map
-                self._ended.put_nowait((item, None, error))
+            item, frame = await self._items.get()
+            with _moving(frame, asyncio.current_task()):
+                try:
+                    self._ended.put_nowait((item, await self._performer.later(item, frame), None))
+                except (Exception, Signal) as error:  # noqa: BLE001 - raised again by the map
+                    self._ended.put_nowait((item, None, error))
 
 
 class _Blocking:
@@ -171,20 +168,24 @@ class _Awaiting:
         return await self._act()
 
 
-def _lane(frame: Frame) -> Frame:
-    """The frame of a lane: it waits and moves on its own, and its caller goes on only when it does."""
+def _begun(frame: Frame) -> Frame:
+    """The frame of an item: it waits and moves on its own, and its caller goes on only when it does.
+
+    From here on the run knows that something moves, so that it does not stop under an effect that is about to begin.
+    """
     scope = Scope(f"{frame.scope.path}[]", parent=frame.scope.strand)
+    if frame.active is not None:
+        frame.active.begin_strand(scope)
     return Frame(frame.active, scope, caller=frame)
 
 
 @contextlib.contextmanager
-def _moving(frame: Frame) -> Generator[None, None, None]:
-    """Let the run know that something moves here, so that it does not stop under an effect that is about to begin."""
-    active = frame.active
-    if active is not None:
-        active.begin_strand(frame.scope)
+def _moving(frame: Frame, worker: Worker | None) -> Generator[None, None, None]:
+    """Execute the item of this frame here; whoever waits for it is told before it counts as over."""
+    frame.scope.worker = worker
+    enter_frame(frame)
     try:
         yield
     finally:
-        if active is not None:
-            active.end_strand(frame.scope)
+        if frame.active is not None:
+            frame.active.end_strand(frame.scope)

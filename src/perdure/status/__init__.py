@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
 
 from perdure import clock
-from perdure.engine.mailbox import Letter, mail_key
-from perdure.engine.whereabouts import UNDO_AGENT, continuation, undoing_of, undone_by
+from perdure.engine.whereabouts import newest, newest_of
 from perdure.errors import (
-    CheckpointCorrupt,
     CommitsLost,
     DeadlineExceeded,
     DeliveriesExhausted,
@@ -30,61 +26,58 @@ from perdure.errors import (
     RunPaused,
     StepFailed,
 )
-from perdure.forms import approving
 from perdure.records import FINISHED, Ended, Kind, Note, Opened, Repaired, Run, RunState, WaitReason, read_body
 from perdure.replay import Journal, doubt_words
 from perdure.settings import current_settings
-from perdure.store import shown
+from perdure.status.commands import DEMO_AGENT, Commands, answer_words, is_demo, likely_app
+from perdure.status.open_calls import (
+    OpenEffect,
+    OpenWait,
+    needs_person,
+    numbers_of,
+    open_effects,
+    open_waits,
+    waits_in,
+)
+from perdure.status.related import origin_of, origin_words, parent_of, resumable, undone_words
 from perdure.store.lease import Park, Presence, read_park, with_death
 from perdure.store.moving import has_left, is_arriving
-from perdure.telemetry.text import age, counted, legible, utc
+from perdure.telemetry.text import age, counted, utc
 
 if TYPE_CHECKING:
-    from perdure.records import Mail, Origin, Question, Record, Worker
+    from perdure.records import Record, Worker
     from perdure.store.protocol import Store
 
-DEMO_AGENT: Final = "perdure.demo"
-"""The agent whose code needs no naming, like those whose names begin with it and a dot."""
+__all__ = [
+    "DEMO_AGENT",
+    "Commands",
+    "OpenEffect",
+    "OpenWait",
+    "Status",
+    "answer_words",
+    "holder_words",
+    "is_demo",
+    "is_paused",
+    "known_deaths",
+    "likely_app",
+    "needs_person",
+    "numbers_of",
+    "open_effects",
+    "open_waits",
+    "origin_of",
+    "origin_words",
+    "parent_of",
+    "progress_of",
+    "resumable",
+    "status_of",
+    "tags_of",
+    "undone_words",
+    "wait_words",
+    "waits_in",
+]
 
 _WAITS: Final = frozenset({WaitReason.HUMAN, WaitReason.TIME, WaitReason.SIGNAL, WaitReason.CHILD})
-_FOREVER: Final = math.inf
 _MISSED_BEATS: Final = 3
-
-
-class OpenEffect(Struct, frozen=True):
-    """An effect in doubt, and the verdict on it that the run has not seen yet, if any."""
-
-    number: int
-    key: str
-    name: str
-    attempt: int
-    shown: str
-    why: str
-    letter: Letter | None = None
-    by: str = ""
-
-
-class OpenWait(Struct, frozen=True):
-    """A wait without an end on record, and the mail that will end it once the run hears of it, if any."""
-
-    number: int
-    """The number of the step."""
-    question_number: int
-    """The number of the question among the open ones of its run; 0 where it is none."""
-    record: Record
-    opened: Opened
-    shown: str
-    mail: Mail | None = None
-
-    @property
-    def is_due(self) -> bool:
-        """Whether its time is over."""
-        return 0 < self.opened.due_at <= clock.wall_seconds()
-
-    @property
-    def has_come(self) -> bool:
-        """Whether a resume would go on beyond it, as far as mail and time tell."""
-        return self.mail is not None or self.is_due
 
 
 class Status(Struct, frozen=True):
@@ -104,81 +97,6 @@ class Status(Struct, frozen=True):
     def words(self) -> str:
         """The state, with the reason of one that waits."""
         return f"{self.state}: {self.reason.replace('_', ' ')}" if self.reason else self.state
-
-
-class Commands:
-    """Commands as a person can paste them; with `store`, they name it."""
-
-    def __init__(self, store: str = "", *, runs: Store | None = None) -> None:
-        self._location = store
-        self._store = ("--store", shown(store)) if store else ()
-        self._runs = runs
-
-    def __call__(self, *words: str) -> str:
-        return shlex.join(("perdure", *words, *self._store))
-
-    def among(self, runs: Store) -> Commands:
-        """The same for the runs of this store: one that shares its name with another is called by its id."""
-        return Commands(self._location, runs=runs)
-
-    def named(self, run: Run) -> str:
-        """What to call this run, so that no other is meant."""
-        if self._runs is None:
-            return run.name
-        with contextlib.suppress(CheckpointCorrupt):
-            if len(self._runs.list_runs(name=run.name, limit=2)) <= 1:
-                return run.name
-        return run.run_id
-
-    def resume(self, run: Run, *options: str) -> str:
-        """How to resume; the demo's code is known, any other must be named."""
-        if run.agent == UNDO_AGENT:
-            other = undone_by(self._runs, run) if self._runs is not None else None
-            return self.undo(run, of=other or run)
-        if is_demo(run.agent):
-            return self("resume", self.named(run), *options)
-        return self("resume", self.named(run), *options, "--app", likely_app(run.agent) or "FILE")
-
-    def undo(self, run: Run, *, of: Run | None = None) -> str:
-        """How to take back what a run did; where this one is to do that, `of` is the run whose code knows how."""
-        agent = (of or run).agent
-        app = () if is_demo(agent) else ("--app", likely_app(agent) or "FILE")
-        return self("undo", self.named(run), *app)
-
-    def settle(self, run: Run, effect: OpenEffect, others: list[OpenEffect]) -> str:
-        """How to settle this effect, by its name where that is enough."""
-        is_alone = sum(other.name == effect.name for other in others) <= 1 and not effect.name.isdecimal()
-        step = effect.name if is_alone else str(effect.number)
-        return f"{self('settle', self.named(run), step)} <--happened [JSON] | --did-not-happen>"
-
-    def answer(self, run: Run, wait: OpenWait, others: list[OpenWait]) -> str:
-        """How to answer this question; it ends in <> or (), so that no shell takes it before a person has chosen."""
-        question = wait.opened.question
-        if question is not None and approving(question) is not None:
-            return f"{self.reply('approve', run, wait, others)} (or: {self.reply('reject', run, wait, others)})"
-        return f"{self.reply('answer', run, wait, others)} {'<text>' if question is None else answer_words(question)}"
-
-    def reply(self, verb: str, run: Run, wait: OpenWait, others: list[OpenWait]) -> str:
-        """The command of this verb for this question; its number is named where there are several."""
-        questions = sum(bool(other.question_number) for other in others)
-        which = ("--question", str(wait.question_number)) if questions > 1 else ()
-        return self(verb, self.named(run), *which)
-
-    def signal(self, run: Run, wait: OpenWait) -> str:
-        """How to send what this wait is for."""
-        return f"{self('signal', self.named(run), wait.opened.signal)} <json>"
-
-
-def is_demo(agent: str) -> bool:
-    """Whether this is an agent of perdure's own."""
-    return agent == DEMO_AGENT or agent.startswith(f"{DEMO_AGENT}.")
-
-
-def answer_words(question: Question) -> str:
-    """What a person writes as the answer to this question."""
-    if question.options:
-        return f"<{'|'.join(legible(shlex.quote(option)) for option in question.options)}>"
-    return "<text>" if bytes(question.form) == b"null" else "--value <json>"
 
 
 def status_of(
@@ -289,54 +207,9 @@ def _fails_for_good(journal: Journal, park: Park) -> bool:
     return was_settled_so or park.code == DeadlineExceeded.code
 
 
-def open_effects(store: Store, run: Run, journal: Journal) -> list[OpenEffect]:
-    """The effects of this run that are in doubt, oldest first."""
-    numbers = numbers_of(journal)
-    letters: dict[tuple[str, int], tuple[Letter | None, str]] = {}
-    for mail in store.read_mail(run.run_id):
-        was_refused = run.state == RunState.WAITING and mail.at <= run.updated_at
-        if mail.kind == "verdict" and not mail.taken and not was_refused:
-            verdict = msgspec.json.decode(mail.body, type=Letter)
-            letters[mail.key, verdict.attempt] = (verdict, mail.by)
-    found = []
-    for key, entry in journal.open_entries():
-        letter, by = letters.get((key, entry.attempts), (None, ""))
-        why = entry.doubt or "its process died"
-        found.append(OpenEffect(numbers[key], key, entry.name, entry.attempts, entry.shown_call(), why, letter, by))
-    return found
-
-
-def open_waits(store: Store, run: Run, journal: Journal) -> list[OpenWait]:
-    """What this run waits for, oldest first."""
-    return waits_in(journal, [mail for mail in store.read_mail(run.run_id) if not mail.taken])
-
-
-def waits_in(journal: Journal, mails: list[Mail]) -> list[OpenWait]:
-    """The waits of a journal without an end, each with the mail among these that will end it."""
-    numbers = numbers_of(journal)
-    found: list[OpenWait] = []
-    questions = 0
-    for key, entry in journal.entries.items():
-        if entry.wait is None or entry.completion is not None:
-            continue
-        opened: Opened = read_body(entry.wait)
-        questions += opened.question is not None
-        if entry.forgiven:  # it ended the run before: a resume asks anew
-            continue
-        mail = _mail_for(entry.wait, opened, mails)
-        number = questions if opened.question is not None else 0
-        found.append(OpenWait(numbers[key], number, entry.wait, opened, entry.shown_call(), mail))
-    return found
-
-
 def progress_of(journal: Journal) -> Note | None:
     """The newest note of how far the agent is."""
     return next((note for _, note in reversed(journal.notes) if note.about == "progress"), None)
-
-
-def numbers_of(journal: Journal) -> dict[str, int]:
-    """The number of each step: its place in the order in which the journal first names it."""
-    return {key: number for number, key in enumerate(journal.entries, 1)}
 
 
 def is_paused(store: Store, run: Run) -> bool:
@@ -351,55 +224,6 @@ def is_paused(store: Store, run: Run) -> bool:
 def tags_of(run: Run) -> dict[str, str]:
     """The run's tags."""
     return msgspec.json.decode(run.tags, type=dict[str, str]) if run.tags else {}
-
-
-def parent_of(store: Store, journal: Journal) -> Run | None:
-    """The run that started this one, or goes on in the place of that."""
-    lineage = journal.started().lineage
-    return newest(store, store.read_run(lineage[-1].run_id)) if lineage else None
-
-
-def origin_of(journal: Journal) -> Origin | None:
-    """Where a fork comes from; None for any other run."""
-    return journal.started().forked_from
-
-
-def origin_words(origin: Origin) -> str:
-    """The same in words."""
-    return f"fork of {origin.name} at step {origin.at}"
-
-
-def undone_words(store: Store, run: Run, commands: Commands) -> tuple[str, str]:
-    """Whether somebody had the run's effects taken back, and the command that goes on with that; empty where nobody."""
-    undoing = undoing_of(store, run.run_id)
-    if undoing is None:
-        return "", ""
-    if undoing.state == RunState.COMPLETED:
-        return f"its effects were taken back by {undoing.name}", ""
-    following = commands.undo(run)
-    if undoing.state == RunState.CANCELLED:
-        return f"{undoing.name} was cancelled while it took its effects back", following
-    is_dead = undoing.state == RunState.RUNNING and not store.is_running(
-        undoing, stall_seconds=current_settings().stall_seconds
-    )
-    where = "its process died" if is_dead else undoing.reason.replace("_", " ") or undoing.state
-    return f"{undoing.name} is to take its effects back ({where})", following
-
-
-def resumable(store: Store, run: Run, journal: Journal) -> Run:
-    """The run to resume so that this one goes on: the outermost of those that started it and still wait for it."""
-    for entry in journal.started().lineage:
-        ancestor = newest(store, store.read_run(entry.run_id))
-        if ancestor is not None and ancestor.state not in FINISHED:
-            return ancestor
-    return run
-
-
-def newest(store: Store, run: Run | None) -> Run | None:
-    """The run that goes on in place of this one, if any does."""
-    while run is not None and (following := continuation(run)):
-        run = store.read_run(following)
-    return run
 
 
 def holder_words(holder: Worker | None) -> str:
@@ -422,19 +246,8 @@ def _with_deaths(status: Status, store: Store, run: Run, records: list[Record]) 
     return msgspec.structs.replace(status, cause="\n".join((status.cause, *lines)))
 
 
-def _mail_for(wait: Record, opened: Opened, mails: list[Mail]) -> Mail | None:
-    """The mail that ends this wait, as its holder would choose it."""
-    due_at = opened.due_at or _FOREVER
-    for mail in mails:
-        is_answer = mail.kind == "answer" and mail.key == mail_key(wait)
-        is_signal = mail.kind == "signal" and opened.reason == "signal" and mail.key == opened.signal
-        if (is_answer or is_signal) and mail.at < due_at:
-            return mail
-    return None
-
-
 def _finished(store: Store, run: Run, commands: Commands) -> Status:
-    following = newest(store, run)
+    following = newest_of(store, run)
     if following is None or following.run_id == run.run_id:
         taken_back, undo = undone_words(store, run, commands)
         doubt, settle = _doubt_left(store, run, commands)
@@ -505,14 +318,6 @@ def _with_what_is_open(status: Status, store: Store, run: Run, journal: Journal)
     return status
 
 
-def needs_person(store: Store, run: Run, journal: Journal) -> tuple[OpenEffect | None, OpenWait | None]:
-    """The first effect without an end and without a verdict, and the first question without an answer."""
-    effects = [effect for effect in open_effects(store, run, journal) if effect.letter is None]
-    asked = [wait for wait in open_waits(store, run, journal) if wait.opened.question is not None]
-    questions = [wait for wait in asked if not wait.has_come]
-    return (effects[0] if effects else None), (questions[0] if questions else None)
-
-
 def _paused(store: Store, run: Run, park: Park, commands: Commands, going_on: str) -> Status:
     if not is_paused(store, run):
         return Status(
@@ -555,7 +360,7 @@ def _waiting(store: Store, run: Run, journal: Journal, commands: Commands, going
     elif run.reason == WaitReason.SIGNAL:
         next_command = commands.signal(run, first)
     elif run.reason == WaitReason.CHILD:
-        child = newest(store, store.read_run(first.opened.child))
+        child = newest(store, first.opened.child)
         if child is not None and child.state == RunState.WAITING:
             next_command = status_of(store, child, commands).next
     cause = f"{wait_words(store, first.opened)}{more}"
@@ -571,7 +376,7 @@ def wait_words(store: Store, opened: Opened) -> str:
     if opened.reason == "signal":
         return f"waits for the signal {opened.signal!r}"
     if opened.reason == "child":
-        child = newest(store, store.read_run(opened.child))
+        child = newest(store, opened.child)
         if child is None:
             return "waits for a child run that is not accepted yet"
         reason = f": {child.reason.replace('_', ' ')}" if child.reason else ""
@@ -605,13 +410,3 @@ def _pause(last: Record) -> str:
             return f"repaired, {counted(set_aside, 'record')} set aside"
         case _:
             return "nobody holds it"
-
-
-def likely_app(agent: str) -> str:
-    """The code to name, where a file here has the name that the agent's module must have; looked for, never opened."""
-    parts = agent.split(".")
-    if all(part.isidentifier() for part in parts):
-        for length in range(len(parts) - 1, 0, -1):
-            if Path(*parts[:length]).with_suffix(".py").is_file():
-                return f"{parts[0]}.py" if length == 1 else ".".join(parts[:length])
-    return ""

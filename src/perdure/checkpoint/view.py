@@ -1,29 +1,38 @@
-"""The checkpoint document: one JSON object with all that is needed to act on a run, as of now or of an earlier step.
-
-Its fields are a contract, documented in docs/reference/checkpoint.md and checked against
-docs/reference/checkpoint.schema.json. It is made from the store alone: nothing is changed, and no code of the user's is
-loaded.
-"""
+"""A journal up to some record, and what it says for each part of the checkpoint document."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET
 
-from perdure import clock
-from perdure.engine.ledger import resource_of
-from perdure.engine.prefix import completes, cut, steps_in, working_state
-from perdure.engine.whereabouts import CONTINUED, continuation, of_one_moment
+from perdure.checkpoint.parts import (
+    SMALL_BYTES,
+    DoubtPart,
+    EffectPart,
+    ErrorPart,
+    HolderPart,
+    LastPart,
+    PendingPart,
+    Position,
+    ProgressPart,
+    QuestionPart,
+    Ref,
+    ResultPart,
+    RunPart,
+    StepPart,
+    WaitPart,
+)
+from perdure.engine.prefix import completes
+from perdure.engine.whereabouts import CONTINUED, continuation, newest, newest_of
 from perdure.records import (
     Attempt,
     Delivery,
     Done,
     Failure,
     Intended,
-    Kept,
     Kind,
     Note,
     Opened,
@@ -31,7 +40,6 @@ from perdure.records import (
     Run,
     RunState,
     Settled,
-    Tracked,
     WaitReason,
     read_body,
 )
@@ -41,7 +49,6 @@ from perdure.status import (
     Commands,
     OpenWait,
     Status,
-    newest,
     numbers_of,
     open_effects,
     parent_of,
@@ -53,242 +60,6 @@ from perdure.store.lease import read_park
 
 if TYPE_CHECKING:
     from perdure.store.protocol import Store
-
-FORMAT: Final = 1
-"""Raised when a field is removed, renamed or changes its meaning; not when one is added."""
-
-SMALL_BYTES: Final = 1000
-"""Up to this size a recorded result is part of the document; of a larger one its digest is."""
-
-
-class Ref(Struct, frozen=True):
-    """Another run."""
-
-    run_id: str
-    name: str
-    agent: str
-    state: RunState
-    reason: WaitReason | None
-
-
-class RunPart(Struct, frozen=True):
-    """Which run this is, and where it stands."""
-
-    run_id: str
-    name: str
-    agent: str
-    state: RunState
-    reason: WaitReason | None
-    cause: str | None
-    created_at: float
-    updated_at: float
-    deadline_at: float | None
-    deliveries: int
-    durability: str
-    tags: dict[str, str]
-    parent: Ref | None
-    continued_as: Ref | None
-
-
-class ProgressPart(Struct, frozen=True):
-    """How far the agent itself says it is."""
-
-    done: float
-    total: float | None
-    text: str
-    at: float
-
-
-class StepPart(Struct, frozen=True):
-    """One step, by its place in the run."""
-
-    number: int
-    key: str
-    name: str
-    kind: Literal["step", "effect", "wait"]
-    call: str
-
-
-class LastPart(StepPart, frozen=True):
-    """The step that completed last."""
-
-    at: float
-    failed: bool
-
-
-class Position(Struct, frozen=True):
-    """Between which steps the run stands."""
-
-    last: LastPart | None
-    next: StepPart | None
-
-
-class ResourcePart(Struct, frozen=True):
-    """Something outside that the run relies on, as it was when last looked at."""
-
-    kind: str
-    identity: str
-    words: str
-    state: str
-    digest: str
-    options: dict[str, Any]
-    on_change: str
-    kept: bool
-    seen_at: float
-
-
-class PendingPart(StepPart, frozen=True):
-    """A call that began and has not completed."""
-
-    status: Literal["performing", "retrying", "advancing", "again"]
-    attempt: int
-    next_at: float | None
-    items_done: int | None
-    error: str | None
-
-
-class ResultPart(Struct, frozen=True):
-    """A recorded value: itself where it is small, and always its digest."""
-
-    digest: str
-    value: Raw | UnsetType = UNSET
-
-
-class EffectPart(StepPart, frozen=True):
-    """An effect that is over: performed, settled, or proved not to have happened."""
-
-    effect_key: str | None
-    attempt: int
-    at: float
-    result: ResultPart | None
-    error: str | None
-    verdict_by: str | None
-
-
-class DoubtPart(StepPart, frozen=True):
-    """An effect that was started and never confirmed."""
-
-    effect_key: str | None
-    attempt: int
-    started_at: float
-    why: str
-    verdict: str | None
-    verdict_by: str | None
-    settle: str
-
-
-class EffectsPart(Struct, frozen=True):
-    """What the run did to the world, and what it may have done."""
-
-    done: list[EffectPart]
-    in_doubt: list[DoubtPart]
-
-
-class QuestionPart(Struct, frozen=True):
-    """What a person is asked."""
-
-    number: int
-    text: str
-    options: list[str]
-    form: Raw
-    show: Raw
-    assignee: str | None
-    remind_at: list[float]
-    escalate_at: float | None
-    escalate_to: str | None
-    approves: str | None
-
-
-class WaitPart(StepPart, frozen=True):
-    """A durable pause that has not ended."""
-
-    reason: Literal["human", "time", "signal", "child"]
-    since_at: float
-    due_at: float | None
-    question: QuestionPart | None
-    signal: str | None
-    child: Ref | None
-    came_by: str | None
-    command: str | None
-
-
-class HolderPart(Struct, frozen=True):
-    """The process that has the run."""
-
-    worker: str
-    pid: int | None
-    host: str | None
-    beat_at: float | None
-    alive: bool | None
-
-
-class ErrorPart(Struct, frozen=True):
-    """Why the run stopped, or what an attempt met."""
-
-    code: str
-    message: str
-    safe: str | None
-    hint: str | None
-    step: str | None
-
-
-class Checkpoint(Struct, frozen=True):
-    """The document."""
-
-    format: int
-    made_at: float
-    at_step: int | None
-    store: str
-    run: RunPart
-    goal: str | None
-    arguments: Raw
-    step: int
-    total: float | None
-    progress: ProgressPart | None
-    position: Position
-    working_state: dict[str, Raw]
-    resources: list[ResourcePart]
-    artifacts: list[Kept]
-    pending: list[PendingPart]
-    effects: EffectsPart
-    waits: list[WaitPart]
-    holder: HolderPart | None
-    errors: list[ErrorPart]
-    next: str | None
-
-
-def document(store: Store, run: Run, *, commands: Commands | None = None, at_step: int | None = None) -> Checkpoint:
-    """The checkpoint of a run as it stands, or as it was right after its N-th completed step (0: as accepted)."""
-    commands = commands or Commands()
-    run, records = of_one_moment(store, run)
-    known = records if at_step is None else records[: cut(records, at_step, of=run.name)]
-    view = View(store, run, known, records[len(known) :], commands, is_past=at_step is not None)
-    state = working_state(known)
-    progress = view.progress()
-    arguments = view.journal.started().arguments
-    status = view.status
-    return Checkpoint(
-        format=FORMAT,
-        made_at=clock.wall_seconds(),
-        at_step=at_step,
-        store=store.location,
-        run=view.run_part(),
-        goal=_goal(state, arguments),
-        arguments=arguments,
-        step=steps_in(known),
-        total=progress.total if progress else None,
-        progress=progress,
-        position=view.position(),
-        working_state=state,
-        resources=_resources(known),
-        artifacts=_artifacts(known),
-        pending=view.pending(),
-        effects=EffectsPart(view.done_effects(), view.in_doubt()),
-        waits=view.waits(),
-        holder=view.holder(),
-        errors=view.errors(),
-        next=(status.next or None) if status else None,
-    )
 
 
 class View:
@@ -319,7 +90,7 @@ class View:
     def run_part(self) -> RunPart:
         """The run; of an earlier step, as it was while it was being executed."""
         run, status = self.run, self.status
-        following = newest(self.store, run) if continuation(run) and status else None
+        following = newest_of(self.store, run) if continuation(run) and status else None
         parent = parent_of(self.store, self.journal)
         deliveries = sum(record.kind == Kind.DELIVERY for record in self.records)
         past = RunState.RUNNING if deliveries else RunState.QUEUED
@@ -500,7 +271,7 @@ class View:
 
     def _wait(self, wait: OpenWait, waits: list[OpenWait]) -> WaitPart:
         opened = wait.opened
-        child = newest(self.store, self.store.read_run(opened.child)) if opened.child else None
+        child = newest(self.store, opened.child) if opened.child else None
         return WaitPart(
             **_fields(self._step(wait.record.key)),
             reason=opened.reason,
@@ -519,47 +290,6 @@ class View:
         if opened.reason == "signal":
             return self.commands.signal(self.run, wait)
         return self.commands("show", child.name) if child is not None else None
-
-
-def _goal(state: dict[str, Raw], arguments: Raw) -> str | None:
-    """What the run is for: its working state's `goal`, else its first argument that is a text."""
-    goal = msgspec.json.decode(bytes(state["goal"])) if "goal" in state else None
-    if goal is not None:
-        return goal if isinstance(goal, str) else msgspec.json.encode(goal).decode()
-    values = msgspec.json.decode(bytes(arguments))
-    texts = values.values() if isinstance(values, dict) else ()
-    return next((value for value in texts if isinstance(value, str)), None)
-
-
-def _resources(records: list[Record]) -> list[ResourcePart]:
-    """The last look at each resource."""
-    seen: dict[str, tuple[Tracked, float]] = {}
-    for record in records:
-        if '"resources":[' in record.body:
-            for tracked in getattr(read_body(record), "resources", ()):
-                key = resource_of(tracked).key
-                if key not in seen or seen[key][0].look <= tracked.look:
-                    seen[key] = (tracked, record.at)
-    return [
-        ResourcePart(
-            tracked.kind,
-            tracked.identity,
-            resource_of(tracked).words,
-            tracked.state,
-            tracked.digest,
-            tracked.options,
-            tracked.on_change,
-            tracked.kept,
-            at,
-        )
-        for tracked, at in seen.values()
-    ]
-
-
-def _artifacts(records: list[Record]) -> list[Kept]:
-    """The files whose content is kept, oldest first."""
-    naming = [record for record in records if '"artifacts":[' in record.body]
-    return [kept for record in naming for kept in getattr(read_body(record), "artifacts", ())]
 
 
 def _question(wait: OpenWait) -> QuestionPart | None:

@@ -1,0 +1,161 @@
+"""Starts Python programs as `subprocess` does, from a process that has loaded perdure and what it stands on.
+
+Each is a process of its own and may be killed like any other; it only does not pay for the loading, which is most of
+what a short command does. What the server cannot do the same way is started anew: options of the interpreter,
+inherited descriptors. That perdure loads from cold is for the tests of the documentation: they type every command.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import perdure
+
+SERVER: Final = Path(__file__).parent / "server.py"
+STATUS: Final = struct.Struct("i")
+LENGTH: Final = struct.Struct("I")
+_SAME: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ")
+"""Settings that an interpreter reads once, when it starts."""
+
+
+def run(arguments: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
+    """Run a program to its end, as `subprocess.run` does."""
+    given, timeout, check = options.pop("input", None), options.pop("timeout", None), options.pop("check", False)
+    if given is not None:
+        options["stdin"] = subprocess.PIPE
+    if options.pop("capture_output", False):
+        options["stdout"] = options["stderr"] = subprocess.PIPE
+    with Popen(arguments, **options) as process:
+        try:
+            out, err = process.communicate(given, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
+
+
+class Popen(subprocess.Popen[Any]):
+    """A program that was started, as `subprocess.Popen` has it."""
+
+    _ended: int | None = None
+
+    def _execute_child(self, *given: Any) -> None:
+        """Have the server start it, where that comes to the same."""
+        names = (
+            "args executable preexec_fn close_fds pass_fds cwd env startupinfo creationflags shell p2cread p2cwrite "
+            "c2pread c2pwrite errread errwrite restore_signals gid gids uid umask start_new_session process_group"
+        )
+        asked = dict(zip(names.split(), given, strict=True))
+        if not _is_alike(asked):
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        streams = [asked["p2cread"], asked["c2pwrite"], asked["errwrite"]]
+        inherited = [fd if fd != -1 else number for number, fd in enumerate(streams)]
+        request = {
+            "arguments": [os.fspath(each) for each in asked["args"]],
+            "folder": os.fspath(asked["cwd"] or Path.cwd()),
+            "environment": dict(os.environ if asked["env"] is None else asked["env"]),
+            "session": asked["start_new_session"],
+            "group": asked["process_group"],
+        }
+        self.pid, self._ended = _server().start(request, inherited)
+        self._child_created = True
+        pipes = (asked[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"))
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _internal_poll(self, *given: Any, **options: Any) -> int | None:
+        if self._ended is None:
+            return super()._internal_poll(*given, **options)  # type: ignore[misc, no-any-return]
+        if self.returncode is None and self._try_wait(os.WNOHANG)[0]:
+            self._handle_exitstatus(self._status)  # type: ignore[attr-defined]
+        return self.returncode
+
+    def _try_wait(self, flags: int) -> tuple[int, int]:
+        if self._ended is None:
+            return super()._try_wait(flags)  # type: ignore[misc, no-any-return]
+        if self._ended >= 0:
+            if flags & os.WNOHANG and not select.select([self._ended], [], [], 0)[0]:
+                return 0, 0
+            told = os.read(self._ended, STATUS.size)
+            os.close(self._ended)
+            self._ended = -1
+            (self._status,) = STATUS.unpack(told)
+        return self.pid, self._status
+
+
+class _Server:
+    """The process that forks; it ends with this one."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+            source = Path(perdure.__file__).parents[1]
+            command = [sys.executable, str(SERVER), str(theirs.fileno()), str(source)]
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=plain)
+        self._socket = ours
+        self._lock = threading.Lock()
+        atexit.register(self._end)
+
+    def start(self, request: Mapping[str, Any], streams: Sequence[int]) -> tuple[int, int]:
+        """The number of the new process, and where it is told how that ended."""
+        told, tells = os.pipe()
+        text = json.dumps(request).encode()
+        try:
+            with self._lock:
+                socket.send_fds(self._socket, [LENGTH.pack(len(text))], [*streams, tells])
+                self._socket.sendall(text)
+                (pid,) = STATUS.unpack(self._socket.recv(STATUS.size, socket.MSG_WAITALL))
+        finally:
+            os.close(tells)
+        return pid, told
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+@functools.cache
+def _server() -> _Server:
+    return _Server()
+
+
+def _is_alike(asked: Mapping[str, Any]) -> bool:
+    """Whether a process of the server is what a new interpreter would be."""
+    args = asked["args"]
+    if isinstance(args, (str, bytes)) or asked["shell"] or asked["pass_fds"] or asked["preexec_fn"] is not None:
+        return False
+    words = [os.fspath(each) for each in args]
+    is_plain = words[0] == sys.executable and _is_known(words[1:], Path(asked["cwd"] or "."))
+    environment = os.environ if asked["env"] is None else asked["env"]
+    return is_plain and _read_once(environment) == _read_once(os.environ) and not _is_sigint_ignored()
+
+
+def _is_known(words: Sequence[str], folder: Path) -> bool:
+    """Whether these words name a module, give code, or name a file that is there."""
+    what = next((word for word in words if word != "-P"), "")
+    return what in {"-m", "-c"} or (not what.startswith("-") and (folder / what).is_file())
+
+
+def _read_once(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_SAME) and name != "PYTHONPATH"}
+
+
+def _is_sigint_ignored() -> bool:
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
