@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 NOTES: Final = "CAMPAIGN_NOTES"
-_HEADS: Final = ("campaign", "trials", "faults landed", "planned", "in doubt", "re-run", "repeated", "lost", "wrong")
+_HEADS: Final = ("campaign", "trials", "planned", "in doubt", "re-run", "repeated", "lost", "wrong", "faults landed")
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,9 @@ def table(notes: list[Note]) -> Iterator[str]:
     rows = [_HEADS, *(_row(each) for each in [*notes, summed(notes)])]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADS))]
     for number, row in enumerate(rows):
-        first, *numbers = (
-            text.ljust(width) if place in (0, 2) else text.rjust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join((first, *numbers)).rstrip()
+        first, *numbers, last = zip(row, widths, strict=True)
+        shown = (first[0].ljust(first[1]), *(text.rjust(width) for text, width in numbers), last[0])
+        yield "  ".join(shown)
         if number in (0, len(rows) - 2):
             yield "  ".join("-" * width for width in widths)
 
@@ -99,5 +97,5 @@ _NUMBERS: Final = tuple(name for name in asdict(Note("", 0, {}, 0)) if name not 
 
 def _row(each: Note) -> tuple[str, ...]:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(each.landed.items()) if count)
-    numbers = (each.planned, each.in_doubt, each.rerun, each.repeated, each.lost, each.wrong)
-    return (each.campaign, f"{each.trials:,}", kinds or "none", *(f"{number:,}" for number in numbers))
+    numbers = (each.trials, each.planned, each.in_doubt, each.rerun, each.repeated, each.lost, each.wrong)
+    return (each.campaign, *(f"{number:,}" for number in numbers), kinds or "none")

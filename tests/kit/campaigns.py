@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 
 from perdure.testing.crash.campaign import Laboratory, Report
+from perdure.testing.crash.modes import fault_words
 from perdure.testing.crash.options import Options
 from perdure.testing.crash.subject import agent_subject
 from tests.kit import courier
+from tests.summary import note
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {"errand": ("parcel",), "rounds": ("parcel",), "thinker": (5,)}
 
@@ -39,9 +41,25 @@ def described(report: Report) -> str:
     return "\n".join([counted, *found])
 
 
+def note_counts(report: Report) -> None:
+    """Put what a campaign of a sound agent counted into the summary of the test run."""
+    tally = report.tally
+    known = {"rerun": tally.rerun, "repeated": tally.repeated, "lost": tally.lost}
+    note(
+        f"crash kit: {report.mode}, {'PostgreSQL' if report.options.store else 'SQLite'}",
+        trials=tally.trials,
+        landed={fault_words(report.mode)[0]: tally.landed, "of them inside effects": tally.in_effect},
+        planned=tally.planned,
+        in_doubt=tally.in_doubt,
+        wrong=sum(fault.kind not in known for fault in tally.faults),
+        **known,
+    )
+
+
 def expect_fine(report: Report) -> None:
     """Every promise was kept, and every fault that was planned has landed."""
     tally = report.tally
+    note_counts(report)
     assert report.is_fine, described(report)
     assert tally.landed == tally.planned > 0, described(report)
     assert tally.equal == tally.again == tally.trials, described(report)

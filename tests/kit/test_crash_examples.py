@@ -10,6 +10,7 @@ import pytest
 from perdure.testing.crash.campaign import Laboratory
 from perdure.testing.crash.options import Options
 from perdure.testing.crash.subject import Subject
+from tests.kit.campaigns import note_counts
 from tests.sampling import every
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -65,7 +66,9 @@ def expect_fine(folder: Path, subject: Subject, stride: int) -> None:
         setup=(str(folder / "quick.py"),),
     )
     with Laboratory(subject, Options(jobs=2, folder=str(folder), sample=stride)) as laboratory:
-        tally = laboratory.campaign().tally
+        report = laboratory.campaign()
+    note_counts(report)
+    tally = report.tally
     assert tally.faults == []
     assert tally.landed == tally.planned == tally.resumed == tally.equal > 0
     assert (tally.rerun, tally.repeated, tally.lost) == (0, 0, 0)

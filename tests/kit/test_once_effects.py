@@ -15,7 +15,7 @@ from perdure.testing.crash.subject import agent_subject
 from perdure.testing.crash.tally import Tally, summed
 from perdure.testing.crash.trial import Reference, Trial
 from tests.kit import courier
-from tests.kit.campaigns import described
+from tests.kit.campaigns import described, note_counts
 from tests.postgres import server_url
 
 KILLS = 5
@@ -85,6 +85,7 @@ def test_no_effect_is_repeated_blindly_or_lost_wherever_kills_land_inside_it(
     report = many_kills(tmp_path, server_url() if engine == "postgres" else "", kills)
     print(f"\n{engine}: {described(report)}")
     tally = report.tally
+    note_counts(report)
     assert report.is_fine, described(report)
     assert tally.in_effect >= kills
     assert (tally.rerun, tally.repeated, tally.lost) == (0, 0, 0)

@@ -23,7 +23,7 @@ from tests.simulation.truth import InFile
 StoreKind = Literal["memory", "sqlite"]
 CHUNK: Final = 25
 _QUICK: Final = "/dev/shm"  # noqa: S108 - a folder of its own is made there for each simulation
-_FAULTS: Final = (
+FAULTS: Final = (
     "kills",
     "freezes",
     "lost answers",
@@ -36,7 +36,7 @@ _FAULTS: Final = (
 """What went wrong in the simulated world; a campaign in which nothing did proves nothing."""
 
 _SHOWN: Final = (
-    *_FAULTS,
+    *FAULTS,
     "thaws",
     "takeovers",
     "writes refused",
@@ -58,7 +58,7 @@ class Summary:
 
     @property
     def faults_landed(self) -> int:
-        return sum(self.counts[name] for name in _FAULTS)
+        return sum(self.counts[name] for name in FAULTS)
 
     @property
     def is_good(self) -> bool:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.simulation import play
-from tests.simulation.campaign import StoreKind, campaign, played, replay_command, report
+from tests.simulation.campaign import FAULTS, StoreKind, campaign, played, replay_command, report
 from tests.simulation.faults import Temper, drawn_temper
 from tests.simulation.plan import RunPlan
+from tests.summary import note
 
 ROOT = Path(__file__).parents[2]
 CHUNK = 50
@@ -27,6 +28,10 @@ def chunks(first: int, seeds: int) -> list[range]:
 def assert_kept(seeds: range, store: StoreKind) -> None:
     summary = campaign(seeds, store=store)
     print(summary.line())
+    landed = {name: summary.counts[name] for name in FAULTS}
+    wrong, in_doubt = len(summary.broken), summary.counts["in doubt"]
+    planned = summary.faults_landed
+    note(f"simulator, {store}", trials=summary.seeds, landed=landed, planned=planned, in_doubt=in_doubt, wrong=wrong)
     assert summary.is_good, report(summary, store=store)
 
 
