@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 
 import perdure
@@ -446,6 +447,24 @@ def test_a_signal_that_the_run_before_did_not_take_reaches_the_run_that_goes_on(
         return perdure.wait_for("go")  # type: ignore[no-any-return]
 
     assert perdure.run(listens, 1, run_id="r") == 7
+
+
+def test_a_signal_that_is_handed_on_again_long_after_it_was_taken_is_not_taken_twice() -> None:
+    @perdure.agent
+    def listens(number: int) -> list[int]:
+        work(f"work {number}")
+        if number == 1:
+            _write_from_outside("signal")
+            perdure.restart_with(2)
+        first = perdure.wait_for("go")
+        (handed,) = [mail for mail in session().store.read_mail("r~2") if mail.kind == "signal"]
+        session().store.post(msgspec.structs.replace(handed, mail_id=0, taken=0))  # by one that was frozen meanwhile
+        session().store.post(
+            msgspec.structs.replace(handed, mail_id=0, taken=0, body='{"payload":8}', at=handed.at + 1)
+        )
+        return [first, perdure.wait_for("go")]
+
+    assert perdure.run(listens, 1, run_id="r") == [7, 8]
 
 
 def test_tags_stay_with_the_run_that_goes_on() -> None:

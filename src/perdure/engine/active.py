@@ -17,6 +17,7 @@ from perdure.engine.ledger import Ledger
 from perdure.engine.prefix import completes, merged
 from perdure.engine.scope import ROOT, Scope
 from perdure.engine.stillness import Returning, Standing, Watch
+from perdure.engine.whereabouts import previous_id, unrepeated
 from perdure.errors import (
     START_OVER,
     DeadlineExceeded,
@@ -449,10 +450,11 @@ class Active:
             self.movements += 1
 
     def mail(self) -> list[Mail]:
-        """What others wrote to this run and it has not consumed yet."""
-        return [
-            mail for mail in self.store.read_mail(self.row.run_id) if not mail.taken and mail.mail_id not in self.taken
-        ]
+        """What others wrote to this run and it has not consumed yet; what it was handed twice is there once."""
+        run_id = self.row.run_id
+        everything = self.store.read_mail(run_id)
+        untaken = [mail for mail in everything if not mail.taken and mail.mail_id not in self.taken]
+        return unrepeated(untaken, everything) if untaken and previous_id(run_id) else untaken
 
     def credit(self) -> None:
         """Take the deliveries back: what this run waits for has moved, so it is not a run that ends its workers."""

@@ -15,7 +15,6 @@ from perdure.engine.active import Stop
 from perdure.engine.news import News
 from perdure.engine.scope import carriers
 from perdure.engine.upkeep import Upkeep
-from perdure.engine.whereabouts import previous_id, unrepeated
 from perdure.errors import (
     CommitsLost,
     LeaseLapsed,
@@ -303,8 +302,6 @@ def heed(active: Active) -> None:
         active.signal = RunCancelled(f"Run {name} was cancelled.")
         return
     pauses = [mail for mail in mails if mail.kind in ("pause", "unpause")]
-    if pauses and previous_id(active.row.run_id):
-        pauses = unrepeated(pauses, active.store.read_mail(active.row.run_id))
     if pauses and pauses[-1].kind == "pause":
         paused = RunPaused(
             f"Run {name} was paused by {pauses[-1].by}.",
