@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -42,9 +43,7 @@ class Note:
 def begin() -> None:
     """Let this process, and all it starts, note into one file."""
     if NOTES not in os.environ:
-        descriptor, path = tempfile.mkstemp(prefix="perdure-summary-")
-        os.close(descriptor)
-        os.environ[NOTES] = path
+        os.environ[NOTES] = str(Path(tempfile.mkdtemp(prefix="campaign-notes-")) / f"{os.getpid()}")
 
 
 def note(campaign: str, **counts: int | Mapping[str, int]) -> None:
@@ -52,21 +51,25 @@ def note(campaign: str, **counts: int | Mapping[str, int]) -> None:
     path = os.environ.get(NOTES)
     if path:
         line = json.dumps({"campaign": campaign, **counts}, default=dict) + "\n"
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.write(descriptor, line.encode())
         os.close(descriptor)
 
 
 def end() -> list[Note]:
-    """Everything that was noted, one note a campaign; the file is gone afterwards."""
-    path = Path(os.environ.pop(NOTES, ""))
-    if not path.is_file():
+    """Everything that was noted, one note a campaign, to the process that began it; the file is gone afterwards."""
+    path = Path(os.environ.get(NOTES, ""))
+    if path.name != f"{os.getpid()}":
+        return []
+    del os.environ[NOTES]
+    if not path.exists():
+        path.parent.rmdir()
         return []
     notes: dict[str, list[Note]] = {}
     for line in path.read_text().splitlines():
         each = Note(**json.loads(line))
         notes.setdefault(each.campaign, []).append(each)
-    path.unlink()
+    shutil.rmtree(path.parent)
     return [summed(notes[campaign], campaign) for campaign in sorted(notes)]
 
 
