@@ -40,7 +40,7 @@ _VOLATILE: Final = (
     (re.compile(r"\bmail-[0-9a-f]{8}\b"), "MAIL"),
     (re.compile(r"\bworker [0-9a-z]{12}\b"), "WORKER"),
     (re.compile(r"^[0-9a-z]{12} +\d+ on [\w.-]+", re.MULTILINE), "WORKER"),
-    (re.compile(r" *\+?\d+(\.\d+)? ?(ms|s|min|h)\b( ago)?"), " TIME"),
+    (re.compile(r" *\+?\d+(\.\d+)? ?(ms|s|min|m|h)\b( ago)?"), " TIME"),
     (re.compile(r"\bby [\w-]+@[\w.-]+"), "by WHO"),
     (re.compile(r":\n +"), ": "),
     (re.compile(r"^ *~ seconds .*\n", re.MULTILINE), ""),
