@@ -127,7 +127,7 @@ def filled(verb: str, run: str) -> list[str]:
 
 def test_perdure_and_python_m_perdure_are_one_command(place: Any) -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    assert project["project"]["scripts"]["perdure"] == "perdure.cli:main"
+    assert project["project"]["scripts"]["perdure"] == "perdure.__main__:main"
     result = place.perdure("--version")
     assert result.out == f"perdure, version {project['project']['version']}\n"
 

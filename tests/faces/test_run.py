@@ -293,7 +293,7 @@ def test_bad_argument_is_refused_with_the_signature(agent: Any, typed: list[str]
         ("nothing", "'nothing' is neither a file nor an agent."),
         (":report", "names no file and no module before its colon"),
         ("missing.py:report", "missing.py does not exist."),
-        ("no.such:report", "No module named 'no'"),
+        ("no.such:report", "no.such is neither a file nor a module here"),
         ("work.py:repot", "did you mean work.py:report?"),
         ("empty.py:report", "empty.py has no agent."),
         ("two.py:", "two.py has 2 agents, and none is named."),

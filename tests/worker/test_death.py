@@ -117,7 +117,7 @@ def test_worker_that_cannot_begin_is_not_replaced_unless_the_store_was_there_bef
 def test_worker_that_is_killed_while_it_begins_is_replaced_where_one_like_it_has_begun_before() -> None:
     assert decided(child(ready=False), signal.SIGKILL, deaths=2) == Again(0.25)
     assert decided(child(ready=False), signal.SIGKILL, deaths=0) == Leave(137)
-    assert decided(child(ready=False), signal.SIGKILL, deaths=2, asked=True) == Leave(137)
+    assert decided(child(ready=False), signal.SIGKILL, deaths=2, asked=True) == Leave(0), "it had begun nothing"
 
 
 def test_change_is_seen_once_and_a_file_that_is_gone_may_come_back(tmp_path: Path) -> None:

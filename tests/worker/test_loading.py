@@ -44,7 +44,7 @@ def test_missing_import_names_the_line(tmp_path: Path) -> None:
     ("app", "words"),
     [
         ("nowhere.py", "nowhere.py does not exist."),
-        ("no.such.module", "ModuleNotFoundError: No module named 'no'"),
+        ("no.such.module", "no.such.module is neither a file nor a module here"),
         ("folder", "folder is a directory."),
         ("empty.py", "empty.py has no agent."),
         ("starts.py", "starts.py starts a run as soon as it is loaded."),

@@ -126,7 +126,7 @@ LONELY = """
     if not child:
         os.close(speaks)
         Line(hears=hears, tells=tells, parent=os.getppid()).listen()
-        print("ready", flush=True)
+        os.write(1, b"ready\\n")  # in one go: it may be ended at once
         while True:
             time.sleep(1)
     sys.stdin.readline()
