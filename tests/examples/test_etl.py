@@ -40,6 +40,19 @@ def test_uncrashed_the_four_steps_load_all_valid_rows_and_are_shown(stage: Stage
     assert re.findall(rf"✔ ({'|'.join(STEPS)})\b", shown) == STEPS, shown
 
 
+def test_killed_inside_every_step_each_runs_twice_and_the_result_is_the_same(stage: Stage) -> None:
+    for step in STEPS:
+        line, occurrence = INSIDE[step]
+        stage.kill_in(step, line, occurrence=occurrence)
+    ended = stage.run()
+    assert (ended.code, ended.out.splitlines()[-1]) == (0, RESULT), ended
+    assert stage.called(*STEPS) == [step for step in STEPS for _ in range(2)]
+    assert stage.returned(*STEPS) == STEPS
+    assert _loaded(stage) == _orders()
+    assert stage.kills == len(STEPS)
+
+
+@pytest.mark.torture
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_inside_a_step_only_that_step_runs_twice_and_the_result_is_the_same(stage: Stage, step: str) -> None:
     line, occurrence = INSIDE[step]

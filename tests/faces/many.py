@@ -8,13 +8,15 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from tests import warm
 from tests.faces.conftest import SECONDS, Result
 
 FORKING = """
 import importlib, json, os, sys, tempfile
 from perdure.cli import COMMANDS, main
 
-for module in {verb.module for verb in COMMANDS.values()}:
+lines = json.load(sys.stdin)
+for module in {COMMANDS[words[0]].module for words in lines if words and words[0] in COMMANDS}:
     importlib.import_module(f"perdure.cli.{module}")
 
 def spoil(stream="", how=""):
@@ -42,7 +44,7 @@ def typed(words, out, err):
     os._exit(code)
 
 told = []
-for words in json.load(sys.stdin):
+for words in lines:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = os.fork()
         if not child:
@@ -56,7 +58,7 @@ json.dump(told, sys.stdout)
 
 def many(place: Any, lines: Iterable[list[str]], **environment: str) -> list[Result]:
     """What each of these command lines left."""
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-P", "-c", FORKING],
         cwd=place.folder,
         env={**place.environment, **environment},

@@ -25,7 +25,7 @@ def test_no_hint_calls_a_run_by_the_mark_for_the_newest(stores: Stores) -> None:
         hints = HINT.findall(result.out + result.err)
         assert not any("-" in hint.split() for hint in hints), (verb, result)
     for words in (["cancel", "-"], ["fork", "-", "--at", "0"]):
-        (refused,) = many(stores, [words])
+        refused = stores.perdure(*words)
         if "needs your word" in refused.err:
             assert stores.name() in refused.err.splitlines()[-1]
 
@@ -54,7 +54,7 @@ def test_damaged_file_does_not_send_in_a_circle(stores: Stores, verb: str) -> No
         words = [verb, *filled(verb, "twin-1"), "--store", file]
         if verb == "worker":
             words = ["worker", "work.py", "--store", file]
-        (result,) = many(stores, [words])
+        result = stores.perdure(*words)
         assert result.code == 6, result
         hint = result.err.splitlines()[-1]
         assert said in hint, result
