@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import re
 import shlex
+import signal
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.faces.conftest import Place, Result
+from tests.postgres import server_url
 
 AGENT = """
     @perdure.step
@@ -71,8 +80,7 @@ def crash(place: Place, *words: str, **environment: str) -> Result:
 
 def counts(result: Result) -> dict[str, int]:
     """The numbers of the table."""
-    rows = [line.split() for line in result.out.splitlines() if line.startswith("  ") and line[2] != " "]
-    return {" ".join(row[:-1]): int(row[-1]) for row in rows if row[-1].isdecimal()}
+    return {name: int(number) for name, number in re.findall(r"(?m)^  (\S.*?) {2,}(\d+)(?:$|  )", result.out)}
 
 
 def test_dry_run_lists_every_write_and_every_window_and_kills_nothing(place: Place) -> None:
@@ -86,7 +94,7 @@ def test_dry_run_lists_every_write_and_every_window_and_kills_nothing(place: Pla
     assert windows == ["before_intent", "after_intent", "inside_effect", "after_effect", "after_receipt"]
     told = crash(place, "app.py:report", "--dry-run", "--json", "--", "number=1").json()
     assert [point["at"] for point in told["listed"]] == listed
-    assert (told["planned"], told["fine"]) == (0, True)
+    assert (told["planned"], told["fine"], told["points"], told["seed"]) == (0, True, len(listed), 0)
 
 
 def test_agent_is_killed_and_the_users_own_store_is_not_touched(place: Place) -> None:
@@ -95,7 +103,7 @@ def test_agent_is_killed_and_the_users_own_store_is_not_touched(place: Place) ->
     mine = {"PERDURE_STORE": str(place.database)}
     result = crash(place, "app.py:report", "--sample", "5", "--", "number=1", **mine)
     assert result.code == 0, result
-    assert "Every promise was kept." in result.out
+    assert re.search(r"^Every promise was kept at \d+ of \d+ points\.", result.out, re.MULTILINE)
     assert result.err == ""
     assert digests(place.folder) == before
 
@@ -114,11 +122,161 @@ def test_setting_of_a_script_does_not_move_its_store_out_of_the_trial(place: Pla
     assert not (place.folder / "mine.db").exists()
 
 
+def test_environment_that_a_script_sets_does_not_move_its_store_out_of_the_trial(place: Place) -> None:
+    mine = place.folder / "mine" / "mine.db"
+    place.write(
+        "script.py",
+        f"""
+        import app
+        os.environ["PERDURE_STORE"] = {str(mine)!r}
+        print(perdure.run(app.report, 1, run_id="one"))
+        """,
+    )
+    result = crash(place, "script.py", "--at", "send:after_effect")
+    assert result.code == 0, result
+    assert not mine.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["sender.py:report", "--stub", "sned=1"], "did you mean --stub send=…?"),
+        (["sender.py:report", "--stub", "zzz=1"], "its steps and effects are: look, send"),
+        (["script.py", "--stub", "sned=1"], "did you mean --stub send=…?"),
+        (["forgiving.py", "--stub", "sned=1"], "did you mean --stub send=…?"),
+        (["naive.py", "--stub", "sned=1", "--", "1"], "leave it out: it has no steps and no effects"),
+    ],
+)
+def test_stub_that_replaces_nothing_is_refused_before_any_body_begins(
+    place: Place, words: list[str], hint: str
+) -> None:
+    done = place.folder / "done"
+    place.write(
+        "sender.py",
+        f"""
+        @perdure.step
+        def look() -> int:
+            pathlib.Path({str(done)!r}).touch()
+            return 1
+
+        @perdure.effect
+        def send() -> int:
+            pathlib.Path({str(done)!r}).touch()
+            return look()
+
+        @perdure.agent
+        def report() -> int:
+            return send() + look()
+        """,
+    )
+    place.write("script.py", "import sender\nperdure.run(sender.report)")
+    place.write(
+        "forgiving.py",
+        "import contextlib, sender\nwith contextlib.suppress(Exception):\n    perdure.run(sender.report)",
+    )
+    place.write("naive.py", NAIVE)
+    result = crash(place, *words)
+    assert result.code == 2, result
+    assert f"--stub {words[2][:-1]}…: there is no step and no effect" in result.err
+    assert hint in result.err
+    assert not done.exists()
+    assert not list((place.folder / "trials").iterdir())
+
+
+@contextlib.contextmanager
+def started(place: Place, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A campaign of an agent that stops in its first trial, for good, once it is resumed; begins when it is there."""
+    meeting = place.folder / "meeting"
+    os.mkfifo(meeting)
+    place.write(
+        "sticky.py",
+        f"""
+        @perdure.step
+        def look() -> int:
+            return 1
+
+        @perdure.step
+        def stick() -> int:
+            if "life-2" in os.environ["PERDURE_CRASH_OUTSIDE"]:
+                pathlib.Path({str(meeting)!r}).write_text("here")
+                signal.pause()
+            return 2
+
+        @perdure.agent
+        def report() -> int:
+            return look() + stick()
+        """,
+    )
+    command = [sys.executable, "-P", "-m", "perdure", "crash", "sticky.py:report", "--at", "look:before_step", *words]
+    with subprocess.Popen(
+        command, cwd=place.folder, env=place.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            assert meeting.read_text() == "here"
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_campaign_removes_everything_and_says_how_far_it_came(place: Place, number: signal.Signals) -> None:
+    with started(place) as process:
+        process.send_signal(number)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (128 + number, "")
+    assert err == "perdure: interrupted; 0 trials were played, 0 faults found; everything was removed.\n"
+    assert not list((place.folder / "trials").iterdir())
+
+
+def test_interrupted_campaign_on_a_server_leaves_no_schema_there(place: Place) -> None:
+    url = server_url()
+    with started(place, "--store", url) as process:
+        made = own_schemas(place) & schemas(url)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert len(made) == 1
+    assert not made & schemas(url)
+
+
+def test_what_a_killed_campaign_left_behind_is_removed_by_the_next(place: Place) -> None:
+    url = server_url()
+    with started(place, "--store", url) as process:
+        left = own_schemas(place) & schemas(url)
+        process.kill()
+    (folder,) = (place.folder / "trials").iterdir()
+    kept = place.folder / "trials" / "perdure-crash-kept"
+    kept.mkdir()
+    # Without the server nobody could remove the schema, and nobody forgets it.
+    assert crash(place, "app.py:report", "--dry-run", "--", "number=1").code == 0
+    assert folder.exists()
+    assert crash(place, "app.py:report", "--dry-run", "--store", url, "--", "number=1").code == 0
+    assert len(left) == 1
+    assert not left & schemas(url)
+    assert list((place.folder / "trials").iterdir()) == [kept]
+
+
+def own_schemas(place: Place) -> set[str]:
+    """The schemas that the trials which are going on say they have."""
+    return {path.read_text().splitlines()[1] for path in (place.folder / "trials").glob("*/*/schema")}
+
+
+def schemas(url: str) -> set[str]:
+    """The schemas of trials on the server."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'crash_%'").fetchall()
+    return {name for (name,) in found}
+
+
 def test_table_for_programs_has_everything(place: Place) -> None:
     told = crash(place, "app.py:report", "--at", "send:after_effect", "--json", "--", "number=1").json()
     assert (told["target"], told["mode"], told["store"], told["fine"]) == ("app.py:report", "every", "sqlite", True)
     assert (told["points"], told["planned"], told["landed"], told["in_effect"], told["resumed"]) == (1, 1, 1, 1, 1)
     assert (told["effects_in_doubt"], told["results_equal"], told["quiet_again"], told["faults"]) == (1, 1, 1, [])
+    assert (told["results_not_compared"], told["effects_not_judged"]) == (0, 0)
+    assert told["points_of_run"] > told["points"]
 
 
 def test_naive_script_that_notes_afterwards_repeats_exactly_what_it_repeats(place: Place) -> None:
@@ -202,10 +360,16 @@ def test_without_the_kill_the_command_says_that_nothing_landed_and_fails(place: 
         (["app.py:report"], 2, "missing a required argument: 'number'", "report(number: int)"),
         (["app.py:report", "--", "number=x"], 2, "number=x does not fit int.", "report(number: int)"),
         (["app.py:fails"], 1, "Without any kill it does not come to its end", "mend that first"),
+        (["hello.py"], 2, "There is nothing to kill", "--dry-run lists the points"),
+        (["hello.py", "--random", "2"], 2, "There is nothing to kill", "--dry-run lists the points"),
         (["broken.py:x"], 2, "broken.py cannot be loaded: ModuleNotFoundError", "mend broken.py"),
         (["app.py:report", "--at", "send:nowhere", "--", "number=1"], 2, "the run has no such point", "send@main.1:"),
         (["app.py:report", "--store", "x.db", "--", "number=1"], 2, "every trial has a file", "leave it out"),
         (["app.py:report", "--random", "2", "--flip", "--", "number=1"], 2, "are two campaigns", "name one"),
+        (["app.py:report", "--random", "2", "--at", "x", "--", "number=1"], 2, "--random chooses", "leave one"),
+        (["app.py:report", "--random", "0", "--", "number=1"], 2, "--random is at least 1, not 0.", "--help"),
+        (["app.py:report", "--racers", "1", "--", "number=1"], 2, "--racers is at least 2, not 1.", "--help"),
+        (["app.py:report", "--stub", "look=x", "--", "number=1"], 2, "--stub look=x is not", """--stub look='"x"'"""),
         (["app.py:report", "--stub", "look", "--", "number=1"], 2, "is no NAME=JSON", "--stub name=true"),
         (["app.py:report", "--answer", "{", "--", "number=1"], 2, "is not JSON", "quote it"),
         (["app.py:report", "--setup", "nosuch.py", "--", "number=1"], 2, "does not exist", "name a file"),
@@ -216,6 +380,7 @@ def test_bad_input_is_refused_in_three_lines(
     place: Place, words: list[str], code: int, message: str, hint: str
 ) -> None:
     (place.folder / "broken.py").write_text("import nosuch\n")
+    (place.folder / "hello.py").write_text("'It does nothing that lasts.'\n")
     result = crash(place, *words)
     lines = result.err.splitlines()
     assert (result.code, result.out) == (code, ""), result

@@ -217,6 +217,165 @@ def test_questions_without_an_answer_and_answers_without_a_question_fail_plainly
     assert "engine/execute.py" not in said
 
 
+def test_runs_that_were_only_started_fail_the_test_as_others_do(project: Project) -> None:
+    project.write(
+        "test_started.py",
+        """
+        import perdure
+        import pytest
+        from perdure.testing.outcomes import Unscripted
+
+        @perdure.effect
+        def pay(cents: int) -> str:
+            raise AssertionError("really performed")
+
+        @perdure.agent
+        def pays(cents: int) -> str:
+            return pay(cents)
+
+        @perdure.agent
+        def sleeps(cents: int) -> str:
+            perdure.sleep("2d")
+            return pay(cents)
+
+        @perdure.agent
+        def keeps_quiet(cents: int) -> str:
+            try:
+                return pay(cents)
+            except BaseException:
+                return "nothing happened"
+
+        @perdure.agent
+        async def asks(cents: int) -> str:
+            return (await perdure.ask("Refund?", options=["yes", "no"])).choice
+
+        def test_forbidden(outcomes):
+            outcomes(pay).forbidden()
+            perdure.start(pays, 1)
+
+        def test_after_a_sleep_that_is_skipped(outcomes, clock):
+            outcomes(pay).forbidden()
+            perdure.start(sleeps, 2)
+
+        def test_kept_quiet(outcomes):
+            outcomes(pay).forbidden()
+            perdure.start(keeps_quiet, 3)
+
+        def test_unanswered(people):
+            perdure.start(asks, 4)
+
+        def test_passes_while_it_sleeps(outcomes):
+            outcomes(pay).forbidden()
+            perdure.start(sleeps, 5)
+
+        def test_passes_where_the_test_was_told(outcomes, people):
+            outcomes(pay).forbidden()
+            with pytest.raises(Unscripted):
+                perdure.run(pays, 6)
+            with pytest.raises(Unscripted):
+                perdure.start(pays, 7).result(30)
+            with pytest.raises(perdure.PerdureError, match="nobody in the script answers"):
+                perdure.start(asks, 8).result(30)
+
+        def test_passes_where_it_is_meant_to_wait(people):
+            people.leave_open("Refund?")
+            perdure.start(asks, 9)
+        """,
+    )
+    said = project.pytest("-q", "-rA", code=1)
+    assert "4 failed, 3 passed" in said
+    for cents in (1, 2, 3):
+        assert f"outcomes: pay(cents={cents}) was performed, and must not be." in said
+    assert "asks 'Refund?' (choices: yes, no), and nobody in the script answers" in said
+    assert "do: people.answer('Refund?', …)" in said
+    assert said.count("PASSED test_started.py::test_passes") == 3
+    assert "really performed" not in said
+
+
+def test_campaign_that_was_described_and_never_played_fails_the_test(project: Project) -> None:
+    project.write(
+        "test_unplayed.py",
+        textwrap.dedent(AGENT)
+        + textwrap.dedent(
+            """
+            def test_unplayed(crash):
+                crash(report, 2)
+
+            def test_unplayed_though_prepared(crash):
+                crash(report, 2).stub(send, "sent").answering("yes")
+
+            def test_failed_for_another_reason(crash):
+                crash(report, 2)
+                assert not "mine"
+
+            def test_played(crash):
+                prepared = crash(report, 1).stub(send, "sent")
+                assert prepared.at("send", "after_effect").tally.landed == 1
+            """
+        ),
+    )
+    said = project.pytest("-q", code=1)
+    assert "3 failed, 1 passed" in said
+    sentence = "crash: no campaign was played against test_unplayed.py:report: call .every_point()"
+    assert said.partition("short test summary")[0].count(sentence) == 2
+
+
+def test_errors_of_campaigns_name_methods_of_the_fixture(project: Project) -> None:
+    project.write(
+        "test_words.py",
+        """
+        import perdure
+
+        @perdure.effect(name="charge")
+        def charge_card(cents: int) -> str:
+            with open(__file__ + ".charged", "a") as file:
+                file.write("charged")
+            return "charged"
+
+        @perdure.agent
+        def sells(cents: int) -> str:
+            return charge_card(cents)
+
+        @perdure.agent
+        def reads() -> str:
+            return open("missing.txt").read()
+
+        @perdure.agent
+        def asks() -> str:
+            return perdure.ask("Which?").value
+
+        def test_misspelt_stub(crash):
+            crash(sells, 1).stub("chrage", "x").every_point()
+
+        def test_misspelt_point(crash):
+            crash(sells, 1).stub(charge_card, "x").at("chrage", "after_effect")
+
+        def test_missing_file(crash):
+            crash(reads).every_point()
+
+        def test_unanswered(crash):
+            crash(asks).every_point()
+
+        def test_one_racer(crash):
+            crash(sells, 1).stub(charge_card, "x").racers(1)
+
+        def test_plain_function(crash):
+            crash(sells, 1).stub(print, "x").every_point()
+        """,
+    )
+    said = project.pytest("-q", code=1)
+    assert "6 failed" in said
+    assert ".stub('chrage', …): there is no step and no effect 'chrage'" in said
+    assert "did you mean .stub('charge', …)?" in said
+    assert ".at('chrage', 'after_effect'): the run has no such point" in said
+    assert ".copying(FILE) puts something there" in said
+    assert "say what it gets: .answering(VALUE)" in said
+    assert ".racers(1): a race needs at least two processes" in said
+    assert "print is neither a step nor an effect" in said
+    assert "--" not in "\n".join(line for line in said.splitlines() if line.startswith("E "))
+    assert not list(project.folder.glob("*.charged"))
+
+
 def test_suite_of_a_user_passes_on_two_processes(project: Project) -> None:
     shutil.copytree(SUITE, project.folder / "suite")
     project.folder /= "suite"

@@ -72,7 +72,8 @@ def test_code_that_diverges_fails_and_shows_both_calls(shop: Place) -> None:
 def test_agent_that_is_gone_fails_by_name(shop: Place) -> None:
     checked = shop.perdure("upgrade-check", "gone.py")
     assert checked.code == 5, checked
-    assert "the code has no agent desk; its agents are: counter" in checked.out
+    assert "the code has no agent desk; its agents are: counter\n" in checked.out
+    assert "perdure.demo" not in checked.out
 
 
 def test_code_that_raises_and_code_that_takes_long_are_told_apart_from_divergence(shop: Place) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -13,7 +16,7 @@ from perdure.cli.app import targeted_agent
 from perdure.cli.arguments import bound_arguments
 from perdure.cli.mode import is_terminal, mode
 from perdure.cli.options import complete_files, json_option, named_store, store_option
-from perdure.cli.screen import bad, bold, dim, good, print_json, say
+from perdure.cli.screen import bad, bold, dim, fail, good, print_json, say
 from perdure.cli.script import idle_agents
 from perdure.cli.target import AgentTarget, Script, parse_target
 from perdure.cli.typed import SHOWN_CHARACTERS, json_value
@@ -21,11 +24,11 @@ from perdure.engine.agent import spec_of
 from perdure.errors import UsageError
 from perdure.settings import ENVIRONMENT_PREFIX, Settings, current_settings
 from perdure.store import file_of, shown
-from perdure.telemetry.text import duration, legible
+from perdure.telemetry.text import counted, duration, legible
 from perdure.testing.crash.report import Campaign
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from perdure.testing.crash.campaign import Laboratory, Report
     from perdure.testing.crash.options import Options
@@ -38,6 +41,9 @@ _CLEAR: Final = "\r\x1b[2K"
 _REDRAW_SECONDS: Final = 0.1
 _SAFE: Final = "nothing was started."
 _SEEDS: Final = 2**31
+_SIGNALLED: Final = 128
+_STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_BY_CHANCE: Final = ("random", "flip")
 
 
 def _mode_options(command: F) -> F:
@@ -119,12 +125,46 @@ def crash(target: str, arguments: tuple[str, ...], *, as_json: bool, dry_run: bo
 
     picked = _picked_mode(chosen)
     subject = _subject(target, arguments, chosen)
-    options = _options(chosen)
-    with Laboratory(subject, options) as laboratory:
-        if dry_run:
-            return _show_points(laboratory, picked)
-        report = _watched(laboratory, picked)
+    options = _options(chosen, picked)
+    bar = _Bar()
+    try:
+        with _stoppable(), Laboratory(subject, options) as laboratory:
+            if dry_run:
+                return _show_points(laboratory, picked)
+            report = _watched(laboratory, picked, bar)
+    except _Stopped as stopped:
+        left = "what was asked to be kept is in the temporary folder" if options.keep else "everything was removed"
+        fail(f"interrupted; {bar.played}; {left}.")
+        return _SIGNALLED + stopped.number
     return _show(report)
+
+
+class _Stopped(KeyboardInterrupt):
+    """Somebody wants it to end: Ctrl-C, or the machine that runs it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let the first signal end the campaign in good order; a second one does not disturb the tidying up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _frame: object) -> None:
+        for each in _STOPS:
+            signal.signal(each, signal.SIG_IGN)
+        raise _Stopped(number)
+
+    before = {each: signal.signal(each, stop) for each in _STOPS}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _show_points(laboratory: Laboratory, picked: str) -> int:
@@ -134,7 +174,8 @@ def _show_points(laboratory: Laboratory, picked: str) -> int:
 
     reference = laboratory.reference
     if mode.as_json:
-        report = Report(laboratory.subject, picked, laboratory.options, reference, Tally(), reference.seconds)
+        tally = Tally(points=len(reference.points))
+        report = Report(laboratory.subject, picked, laboratory.options, reference, tally, reference.seconds)
         print_json(campaign_object(report, listed=True))
         return 0
     for line in points_text(laboratory.subject.shown, reference):
@@ -142,8 +183,7 @@ def _show_points(laboratory: Laboratory, picked: str) -> int:
     return 0
 
 
-def _watched(laboratory: Laboratory, picked: str) -> Report:
-    bar = _Bar()
+def _watched(laboratory: Laboratory, picked: str, bar: _Bar) -> Report:
     try:
         bar.say("the run without a kill")
         _ = laboratory.reference
@@ -178,7 +218,13 @@ class _Bar:
         self._is_wanted = is_terminal() and sys.stderr.isatty() and not mode.as_json
         self._began = clock.elapsed_seconds()
         self._drawn_at = 0.0
-        self._first_done = 0
+        self._done = (0, 0)
+
+    @property
+    def played(self) -> str:
+        """What came of it so far."""
+        trials, faults = self._done
+        return f"{counted(trials, 'trial')} {'was' if trials == 1 else 'were'} played, {counted(faults, 'fault')} found"
 
     def say(self, what: str) -> None:
         """Show what is being done that has no length."""
@@ -186,6 +232,7 @@ class _Bar:
 
     def draw(self, done: int, total: int, faults: int) -> None:
         """Show how many trials are over."""
+        self._done = (done, faults)
         now = clock.elapsed_seconds()
         if done == 1:
             self._began = now
@@ -218,6 +265,12 @@ def _picked_mode(chosen: dict[str, Any]) -> str:
     if len(named) > 1:
         raise UsageError(
             f"--{named[0]} and --{named[1]} are two campaigns.", safe=_SAFE, hint="name one mode, then the other"
+        )
+    if chosen["trials"] and chosen["at"]:
+        raise UsageError(
+            "--random chooses where to kill, and --at says where.",
+            safe=_SAFE,
+            hint="leave one of them out; --random 1 --seed S replays a trial",
         )
     return named[0] if named else "every"
 
@@ -273,7 +326,7 @@ def _setup(text: str) -> str:
     return str(path.absolute())
 
 
-def _options(chosen: dict[str, Any]) -> Options:
+def _options(chosen: dict[str, Any], picked: str) -> Options:
     from perdure.testing.crash.options import Options
 
     if chosen["answer"] is not None:
@@ -282,7 +335,7 @@ def _options(chosen: dict[str, Any]) -> Options:
     return Options(
         at=chosen["at"],
         sample=chosen["sample"],
-        seed=int(clock.new_fraction() * _SEEDS) if chosen["seed"] is None else chosen["seed"],
+        seed=_new_seed(picked) if chosen["seed"] is None else chosen["seed"],
         timeout_seconds=chosen["timeout"],
         store=_server(),
         answer=chosen["answer"],
@@ -295,6 +348,11 @@ def _options(chosen: dict[str, Any]) -> Options:
         settings=_settings(),
         **given,
     )
+
+
+def _new_seed(picked: str) -> int:
+    """A seed that nobody chose; 0 where nothing is left to chance."""
+    return int(clock.new_fraction() * _SEEDS) if picked in _BY_CHANCE else 0
 
 
 def _folder(text: str | None) -> str:

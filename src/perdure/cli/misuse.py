@@ -40,6 +40,9 @@ def explained(error: click.ClickException, arguments: list[str] | None) -> Usage
         case click.BadParameter(param=click.Parameter(type=click.types.IntParamType()) as parameter):
             given = legible(error.message, _WORD_CHARACTERS).partition(" is not ")
             what = f"{given[0]} is none" if given[1] else legible(error.message).rstrip(".")
+            kind = parameter.type
+            if isinstance(kind, click.IntRange) and given[2].startswith("in the range") and kind.max is None:
+                return _wrong(f"{verb}: {_metavar(parameter)} is at least {kind.min}, not {given[0]}.", (), where)
             return _wrong(f"{verb}: {_metavar(parameter)} takes a whole number: {what}.", (), where)
         case click.BadOptionUsage(option_name=name):
             prefix = "" if path == "perdure" else f"{verb}: "

@@ -29,11 +29,12 @@ def json_value(text: str, *, of: str) -> Any:  # noqa: ANN401 - any JSON
         value = strict_json(text)
         msgspec.json.encode(value)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        given = of if of.endswith("=") else f"{of} "
         quoted = shlex.quote(json.dumps(text, ensure_ascii=False))
         raise UsageError(
-            f"{of} {legible(text, SHOWN_CHARACTERS)} is not JSON: {error}.",
+            f"{given}{legible(text, SHOWN_CHARACTERS)} is not JSON: {error}.",
             safe="nothing was recorded.",
-            hint=f"for a text, quote it for JSON and for the shell: {of} {legible(quoted, 80)}",
+            hint=f"for a text, quote it for JSON and for the shell: {given}{legible(quoted, 80)}",
         ) from error
     return value
 

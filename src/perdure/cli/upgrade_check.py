@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 from msgspec import Meta, Struct
@@ -78,10 +78,10 @@ def upgrade_check(
     seconds = SECONDS if timeout is None else seconds_of(timeout, what="--timeout")
     found = []
     with contextlib.redirect_stdout(sys.stderr), _chosen(runs, files) as (total, candidates):
-        agents = _agents(app)
+        agents, built_in = _specs(load_agents((app,), option="")), _specs(demo.agents())
         with _watched(total) as tell_progress:
             for number, candidate in enumerate(candidates, 1):
-                found.append(rehearsed(agents, candidate, seconds=seconds))
+                found.append(rehearsed(agents, candidate, seconds=seconds, built_in=built_in))
                 tell_progress(number, found[-1])
     _report(found, app, as_json=as_json)
     return _exit_code(found)
@@ -91,9 +91,8 @@ globals()["upgrade-check"] = upgrade_check
 """Python cannot write the command's name."""
 
 
-def _agents(app: str) -> dict[str, AgentSpec]:
-    found = demo.agents() | load_agents((app,), option="")
-    return {name: spec_of(agent) for name, agent in found.items()}
+def _specs(agents: Mapping[str, Callable[..., Any]]) -> dict[str, AgentSpec]:
+    return {name: spec_of(agent) for name, agent in agents.items()}
 
 
 def _refuse_unclear(runs: tuple[str, ...], *, everything: bool, files: tuple[str, ...]) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
+from msgspec import Struct
 
+from perdure.engine import call
 from perdure.engine.agent import spec_of
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, UsageError
 from perdure.replay import Journal
 from perdure.store import open_store
 from perdure.testing.crash import report as reports
@@ -26,6 +29,25 @@ _AROUND: Final = 12
 """So many records of a journal are shown, the last ones."""
 
 
+_METHODS: Final = (
+    (r"--copy FILE", ".copying(FILE)"),
+    (r"--copy (\S+)", r".copying('\1')"),
+    (r"--timeout SECONDS", ".options(timeout_seconds=SECONDS)"),
+    (r"--setup FILE", ".setup(FILE)"),
+    (r"--stub NAME=JSON", ".stub(NAME, VALUE)"),
+    (r"--stub (\S+?)=…", r".stub('\1', …)"),
+    (r"--answer JSON", ".answering(VALUE)"),
+    (r"--signal (\S+)=JSON", r".signalling('\1', VALUE)"),
+    (r"--racers (-?\d+)", r".racers(\1)"),
+    (r"--at (\S+):([a-z_]+):", r".at('\1', '\2'):"),
+    (r"--at (\S+):", r".at('\1'):"),
+    (r"--dry-run lists them: ", "its points are: "),
+    (r"--dry-run lists the points of the run", "call a step or an effect in the agent"),
+    (r"--store postgresql://(\S+)", r".on('postgresql://\1')"),
+)
+"""What is an option on a command line, and how a test says it."""
+
+
 class CrashFailed(AssertionError):
     """A campaign found a promise that was not kept, or landed no kill; the message is its report."""
 
@@ -36,19 +58,39 @@ class Crash:
     def __init__(self, folder: Path, *, jobs: int | None = None) -> None:
         self._folder = folder
         self._jobs = jobs or _jobs()
+        self._promised: list[Promised] = []
 
     def __call__(self, agent: Callable[..., Any], *args: Any, **kwargs: Any) -> Campaign:
         """What is to be killed; nothing is started yet."""
         options = Options(jobs=self._jobs, folder=str(self._folder))
-        return Campaign(_typed(agent_subject(agent, *args, **kwargs), agent), options)
+        subject = _typed(agent_subject(agent, *args, **kwargs), agent)
+        self._promised.append(Promised(subject.shown))
+        return Campaign(subject, options, self._promised[-1])
+
+    def unplayed(self) -> list[str]:
+        """The calls that nothing was done to: a test of those alone would always pass."""
+        return [
+            f"no campaign was played against {each.target}: call .every_point(), .at(…), .random(), .racers(), "
+            ".zombie() or .during_recovery() on it"
+            for each in self._promised
+            if not each.is_kept
+        ]
+
+
+class Promised(Struct):
+    """A campaign that a test began to describe, and whether it was played."""
+
+    target: str
+    is_kept: bool = False
 
 
 class Campaign:
     """One call of an agent, and how it is to be killed. Each mode returns its report, or fails the test with it."""
 
-    def __init__(self, subject: Subject, options: Options) -> None:
+    def __init__(self, subject: Subject, options: Options, promised: Promised) -> None:
         self._subject = subject
         self._options = options
+        self._promised = promised
 
     def every_point(self, *, sample: int = 1) -> Report:
         """Kill it once at every point where something is recorded or performed, or at every so many of them."""
@@ -90,14 +132,13 @@ class Campaign:
 
     def stub(self, function: Callable[..., Any] | str, value: Any) -> Self:
         """Let a step or effect return this instead of being executed."""
-        name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
-        stubs = {**self._subject.stubs, name: msgspec.json.encode(value).decode()}
-        return type(self)(msgspec.structs.replace(self._subject, stubs=stubs), self._options)
+        stubs = {**self._subject.stubs, _name_of(function): msgspec.json.encode(value).decode()}
+        return type(self)(msgspec.structs.replace(self._subject, stubs=stubs), self._options, self._promised)
 
     def setup(self, module: str | os.PathLike[str]) -> Self:
         """Import this module, or file, in every process first: for fakes and stubs."""
         modules = (*self._subject.setup, os.fspath(module))
-        return type(self)(msgspec.structs.replace(self._subject, setup=modules), self._options)
+        return type(self)(msgspec.structs.replace(self._subject, setup=modules), self._options, self._promised)
 
     def copying(self, *files: str | os.PathLike[str]) -> Self:
         """Give each trial a copy of these files and folders."""
@@ -112,18 +153,40 @@ class Campaign:
         return self._with(**options)
 
     def _with(self, **options: Any) -> Self:
-        return type(self)(self._subject, msgspec.structs.replace(self._options, **options))
+        return type(self)(self._subject, msgspec.structs.replace(self._options, **options), self._promised)
 
     def _play(self, mode: str, **options: Any) -> Report:
         __tracebackhide__ = True
+        self._promised.is_kept = True
         try:
             with Laboratory(self._subject, msgspec.structs.replace(self._options, **options)) as laboratory:
                 report = laboratory.campaign(mode)
         except PerdureError as error:
-            raise CrashFailed("\n".join(error.lines())) from None
+            raise CrashFailed(in_words_of_fixture("\n".join(error.lines()))) from None
         if not report.is_fine:
             raise CrashFailed("\n".join(_told(report)))
         return report
+
+
+def in_words_of_fixture(text: str) -> str:
+    """An error of a campaign, with the methods of the fixture in place of options of the command."""
+    for option, method in _METHODS:
+        text = re.sub(option, method, text)
+    return text
+
+
+def _name_of(function: Callable[..., Any] | str) -> str:
+    """What a step or effect is called in journals, which need not be the name of its function."""
+    if isinstance(function, str):
+        return function
+    spec = call.spec_of(getattr(function, "__func__", function))
+    if spec is None:
+        raise UsageError(
+            f"{getattr(function, '__qualname__', function)!s} is neither a step nor an effect.",
+            safe="nothing was started.",
+            hint="put @perdure.step or @perdure.effect above its def",
+        )
+    return spec.name
 
 
 def _typed(subject: Subject, agent: Callable[..., Any]) -> Subject:

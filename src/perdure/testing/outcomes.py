@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 from msgspec import Struct
 
@@ -18,6 +18,7 @@ from perdure.engine.effect import EffectSpec
 from perdure.engine.scope import current_frame
 from perdure.engine.settle import Intent, Verdict, did_not_happen, happened
 from perdure.errors import DeadlineExceeded, UsageError
+from perdure.testing.unheard import has_reached_test
 
 _MISSING: Final = object()
 
@@ -59,6 +60,12 @@ class Outcomes:
             self._scripts[spec] = Script(spec)
         return self._scripts[spec]
 
+    def unheard(self) -> list[str]:
+        """What must not have been performed, and was, in runs of which nobody asked what became of them."""
+        return [
+            str(error) for script in self._scripts.values() for error in script.refused if not has_reached_test(error)
+        ]
+
     def restore(self) -> None:
         """Let every function be itself again."""
         for script in self._scripts.values():
@@ -77,6 +84,8 @@ class Script:
         """Every attempt, in order."""
         self.performed: list[Called] = []
         """What took place outside, whether the agent heard of it or not; once for each key."""
+        self.refused: list[Unscripted] = []
+        """The attempts that were not to be made."""
         self._values: dict[str, Any] = {}
         self._before: dict[str, Any] = {"function": spec.function}
         spec.function = _in_place_of(spec.function, self, is_async=spec.signature.is_async)
@@ -117,7 +126,7 @@ class Script:
     def forbidden(self) -> Self:
         """It must not be performed: the test fails where it is."""
         return self._then(
-            lambda called: _raise(Unscripted(f"{self._spec.name}({_shown(called)}) was performed, and must not be."))
+            lambda called: self._refuse(f"{self._spec.name}({_shown(called)}) was performed, and must not be.")
         )
 
     @property
@@ -135,7 +144,7 @@ class Script:
         called = self._called(args, kwargs)
         self.calls.append(called)
         if not self._outcomes:
-            raise Unscripted(
+            self._refuse(
                 f"{self._spec.name}({_shown(called)}) was performed, and no outcome of it is scripted: "
                 f"outcomes({self._spec.name}).returns(…)"
             )
@@ -153,6 +162,10 @@ class Script:
     def _then(self, outcome: Callable[[Called], Any]) -> Self:
         self._outcomes.append(outcome)
         return self
+
+    def _refuse(self, words: str) -> NoReturn:
+        self.refused.append(Unscripted(words))
+        raise self.refused[-1]
 
     def _perform(self, called: Called, value: Any) -> Any:
         """It takes place; the outside knows an effect by its key, and does not do it twice."""

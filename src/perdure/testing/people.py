@@ -23,6 +23,7 @@ from perdure.errors import UsageError
 from perdure.forms import approving
 from perdure.records import Mail, Opened, Question, RunState, WaitReason, read_body
 from perdure.replay import Entry, Journal
+from perdure.testing.unheard import has_reached_test
 
 ANYBODY: Final = "scripted person"
 _APPROVE: Final = "approve "
@@ -61,6 +62,7 @@ class People:
         self._lock = threading.RLock()
         self.asked: list[str] = []
         """Every question that was asked, in order."""
+        self._refused: list[UsageError] = []
 
     def answer(
         self,
@@ -113,6 +115,10 @@ class People:
         """What was scripted and never needed."""
         return [line.words() for line in self._lines if line.left > 0]
 
+    def unheard(self) -> list[str]:
+        """The questions without an answer of which nobody was told: their runs were started, and not asked again."""
+        return [f"{error.message}\n  do: {error.hint}" for error in self._refused if not has_reached_test(error)]
+
     def hear(self, event: events.Observable) -> None:
         """What a subscriber does; given to `perdure.subscribe`."""
         match event:
@@ -138,12 +144,12 @@ class People:
         self.asked.append(question.text)
         line = self._taken(lambda each: _fits(each, question, entry.name))
         if line is None:
-            _refuse(opened, event, self._unanswered(event, question, entry.name))
+            self._refuse(opened, event, self._unanswered(event, question, entry.name))
         elif line.kind == "answer":
             try:
                 _give(opened, event, question, line)
             except UsageError as error:
-                _refuse(opened, event, error)
+                self._refuse(opened, event, error)
 
     def _send(self, event: events.WaitOpened) -> None:
         opened = session()
@@ -163,6 +169,14 @@ class People:
         letter = Letter(max(1, entry.attempts), outcome, Raw(codec.seal(value)))
         body = msgspec.json.encode(letter).decode()
         opened.store.post(Mail(0, event.run_id, "verdict", event.key, body, line.by, clock.wall_seconds()))
+
+    def _refuse(self, opened: Session, event: events.WaitOpened, error: UsageError) -> None:
+        """Stop the run here, and let whoever waits for it hear why."""
+        error.add_note(f"  do: {error.hint}")
+        self._refused.append(error)
+        for active in (each for known in {opened, *open_sessions()} for each in known.held()):
+            if active is not None and active.row.run_id == event.run_id:
+                active.halt(Stop(RunState.WAITING, WaitReason.HUMAN, error))
 
     def _taken(self, fits: Callable[[Line], bool]) -> Line | None:
         """The first line that fits, which is used up by that."""
@@ -216,11 +230,3 @@ def _give(opened: Session, event: events.WaitOpened, question: Question, line: L
 def _entry(opened: Session, event: events.WaitOpened | events.DoubtFound) -> Entry | None:
     """What the journal holds of the call that an event is about."""
     return Journal(opened.store.load_journal(event.run_id)).entries.get(event.key)
-
-
-def _refuse(opened: Session, event: events.WaitOpened, error: UsageError) -> None:
-    """Stop the run here, and let whoever waits for it hear why."""
-    error.add_note(f"  do: {error.hint}")
-    for active in (each for known in {opened, *open_sessions()} for each in known.held()):
-        if active is not None and active.row.run_id == event.run_id:
-            active.halt(Stop(RunState.WAITING, WaitReason.HUMAN, error))

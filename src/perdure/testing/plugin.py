@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from perdure.testing.clock import ManualClock
     from perdure.testing.crashing import Crash
@@ -22,8 +22,15 @@ STORES: Final = "perdure_stores"
 KINDS: Final = ("memory", "sqlite", "postgresql")
 _DEFAULT: Final = ["sqlite"]
 _FIXTURE: Final = "perdure_store"
+_CRASH: Final = "crash"
 _KIT: Final = "perdure.testing"
 _PACKAGE: Final = Path(__file__).parent.parent
+_REST_SECONDS: Final = 5.0
+"""So long, at most, a test that is over waits for the runs that it started."""
+
+_clock: Final = pytest.StashKey["ManualClock"]()
+_unheard: Final = pytest.StashKey["dict[str, Callable[[], list[str]]]"]()
+"""By the name of a fixture, how to ask it what the test was not told."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +52,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize") if mark.args]
     if len(stores) > 1 and not any(_FIXTURE in str(names) for names in chosen):
         metafunc.parametrize(_FIXTURE, stores, indirect=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that would pass although something went wrong in runs that it started and never asked."""
+    value = yield
+    asked = item.stash.get(_unheard, {})
+    if asked.keys() - {_CRASH}:
+        _let_runs_come_to_rest(item)
+    found = [f"{fixture}: {words}" for fixture, unheard in asked.items() for words in unheard()]
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+    return value
 
 
 @pytest.hookimpl(wrapper=True)
@@ -75,23 +95,25 @@ def perdure_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[St
 
 
 @pytest.fixture
-def clock(perdure_store: StoreInUse) -> Iterator[ManualClock]:
+def clock(request: pytest.FixtureRequest, perdure_store: StoreInUse) -> Iterator[ManualClock]:
     """A clock that skips what runs sleep, and goes on otherwise when the test says so: `clock.advance("3d")`."""
     del perdure_store
     from perdure.testing.clock import ManualClock
 
     with ManualClock().installed() as manual:
+        request.node.stash[_clock] = manual
         yield manual
 
 
 @pytest.fixture
-def people(perdure_store: StoreInUse) -> Iterator[People]:
+def people(request: pytest.FixtureRequest, perdure_store: StoreInUse) -> Iterator[People]:
     """Who answers the questions of runs: `people.answer("Refund…", True)`. What is left over fails the test."""
     del perdure_store
     import perdure
     from perdure.testing.people import People
 
     script = People()
+    _ask_at_end(request, script.unheard)
     unsubscribe = perdure.subscribe(script.hear)
     yield script
     unsubscribe()
@@ -101,24 +123,27 @@ def people(perdure_store: StoreInUse) -> Iterator[People]:
 
 
 @pytest.fixture
-def outcomes(perdure_store: StoreInUse) -> Iterator[Outcomes]:
+def outcomes(request: pytest.FixtureRequest, perdure_store: StoreInUse) -> Iterator[Outcomes]:
     """What steps and effects do instead of their bodies: `outcomes(send_email).returns("sent")`."""
     del perdure_store
     from perdure.testing.outcomes import Outcomes
 
     scripts = Outcomes()
+    _ask_at_end(request, scripts.unheard)
     yield scripts
     scripts.restore()
 
 
 @pytest.fixture
-def crash(tmp_path: Path) -> Crash:
+def crash(request: pytest.FixtureRequest, tmp_path: Path) -> Crash:
     """Kill an agent in processes of its own, and judge what is left: `crash(agent, 3).every_point()`."""
     from perdure.testing.crashing import Crash
 
     folder = tmp_path / "crash"
     folder.mkdir()
-    return Crash(folder)
+    crash = Crash(folder)
+    _ask_at_end(request, crash.unplayed)
+    return crash
 
 
 @pytest.fixture
@@ -133,6 +158,23 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
     surprises = [f"{each.method} {each.path}: {each.unexpected}" for each in serving.unexpected]
     if surprises:
         pytest.fail(f"model: its script did not expect {'; '.join(surprises)}", pytrace=False)
+
+
+def _ask_at_end(request: pytest.FixtureRequest, unheard: Callable[[], list[str]]) -> None:
+    request.node.stash.setdefault(_unheard, {})[str(request.fixturename)] = unheard
+
+
+def _let_runs_come_to_rest(item: pytest.Item) -> None:
+    """Wait for what is under way; a sleep is waited for where a clock of the test skips it."""
+    from perdure.testing.clock import ManualClock
+
+    manual = item.stash.get(_clock, None)
+    if manual is not None:
+        manual.come_to_rest(seconds=_REST_SECONDS)
+        return
+    watching = ManualClock()
+    with watching.held():
+        watching.come_to_rest(seconds=_REST_SECONDS)
 
 
 def _is_of_kit(error: BaseException) -> bool:

@@ -136,10 +136,16 @@ def unfinished(store: Store, runs: Iterable[Run]) -> Iterator[Candidate]:
             yield Candidate(whole, store.load_blob)
 
 
-def rehearsed(agents: Mapping[str, AgentSpec], candidate: Candidate, *, seconds: float) -> Rehearsed:
-    """What would become of one run under this code."""
+def rehearsed(
+    agents: Mapping[str, AgentSpec],
+    candidate: Candidate,
+    *,
+    seconds: float,
+    built_in: Mapping[str, AgentSpec] | None = None,
+) -> Rehearsed:
+    """What would become of one run under this code; `built_in` are agents that any code has, and need no naming."""
     run = candidate.whole.run
-    spec = agents.get(run.agent)
+    spec = agents.get(run.agent) or (built_in or {}).get(run.agent)
     if run.agent == UNDO_AGENT:
         return verdict.taking_back(run)
     if spec is None:

@@ -79,7 +79,7 @@ def late(active: Rehearsal, seconds: float) -> Rehearsed:
         active.row,
         "undecided",
         words=f"the code between its steps took longer than {seconds:g} s, after {counted(active.replayed, 'step')}",
-        hint="move what takes long into a step, or raise --timeout",
+        hint="move what takes long into a step, or raise the timeout",
         steps=active.replayed,
     )
 

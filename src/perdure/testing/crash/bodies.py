@@ -15,15 +15,24 @@ from perdure import codec
 from perdure.engine import effect as effects
 from perdure.engine.call import Spec
 from perdure.engine.scope import Frame, current_frame
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, UsageError
 from perdure.testing.crash.trap import trap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from perdure.records import Run
+
 stubs: Final[dict[str, Any]] = {}
 """Values that bodies return instead of being executed, by the name of their step or effect."""
 
+names: Final[set[str]] = set()
+"""The steps and effects that were defined so far in this process."""
+
+UNKNOWN_STUB: Final = "unknown_stub"
+"""How the oracle is told of a stub that replaces nothing."""
+
+_MOST_NAMES: Final = 8
 _begun_in: Final[contextvars.ContextVar[Frame | None]] = contextvars.ContextVar("perdure_crash_body", default=None)
 performing: Final[contextvars.ContextVar[int]] = contextvars.ContextVar("perdure_crash_performing", default=-1)
 """The number under which the oracle knows the body that is executed here."""
@@ -33,6 +42,53 @@ def prepare() -> None:
     """Put the points on everything that is decorated from here on."""
     _watch_bodies()
     _watch_checks()
+    _watch_runs()
+
+
+def unknown_stub() -> UsageError | None:
+    """What is wrong with a stub that has the name of nothing: what it was meant to replace would be performed."""
+    for name in stubs:
+        if name not in names:
+            return UsageError(
+                f"--stub {name}=…: there is no step and no effect {name!r}.",
+                safe="nothing was started.",
+                hint=_known_names(name),
+            )
+    return None
+
+
+def tell_unknown_stub() -> UsageError | None:
+    """Let the campaign know of it, whatever the code under test makes of the refusal."""
+    unknown = unknown_stub()
+    orders = trap.orders
+    if unknown is not None and orders is not None:
+        told = {"code": UNKNOWN_STUB, "message": unknown.message, "hint": unknown.hint, "exit_code": unknown.exit_code}
+        trap.tell(verb="error", trial=orders.trial, life=orders.life, error=told)
+    return unknown
+
+
+def _known_names(name: str) -> str:
+    import difflib  # slow to load, and only needed here
+
+    alike = difflib.get_close_matches(name, names, n=1)
+    if alike:
+        return f"did you mean --stub {alike[0]}=…?"
+    own = sorted(name for name in names if not name.startswith("perdure."))
+    known = [*own[:_MOST_NAMES], *(["…"] if len(own) > _MOST_NAMES else [])]
+    return f"its steps and effects are: {', '.join(known)}" if known else "leave it out: it has no steps and no effects"
+
+
+def _watch_runs() -> None:
+    """No run of a script begins, and so none of its bodies, while a stub has the name of nothing."""
+    original = trap.see
+
+    def see(run: Run) -> None:
+        unknown = tell_unknown_stub() if trap.main is None else None
+        if unknown is not None:
+            raise unknown
+        original(run)
+
+    trap.see = see  # type: ignore[method-assign]
 
 
 def _watch_bodies() -> None:
@@ -41,6 +97,7 @@ def _watch_bodies() -> None:
     def init(self: Spec, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         if self.kind in ("step", "effect"):
+            names.add(self.name)
             self.function = _watched_body(self)
 
     Spec.__init__ = init  # type: ignore[method-assign]

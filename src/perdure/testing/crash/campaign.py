@@ -15,6 +15,8 @@ from msgspec import Struct
 
 from perdure import clock
 from perdure.errors import UsageError
+from perdure.testing.crash.bodies import UNKNOWN_STUB
+from perdure.testing.crash.leftovers import FOLDERS, claimed, sweep
 from perdure.testing.crash.modes import Plan, load_mode, refuse_mode
 from perdure.testing.crash.nursery import Nursery
 from perdure.testing.crash.oracle import Oracle
@@ -24,7 +26,7 @@ from perdure.testing.crash.tally import Tally, summed
 from perdure.testing.crash.trial import Bench, Reference, Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from perdure.testing.crash.options import Options
     from perdure.testing.crash.points import Point
@@ -67,12 +69,17 @@ class Laboratory:
         self._numbers = itertools.count(1)
         self._reference: Reference | None = None
         self._is_kept = options.keep
+        self._is_interrupted = False
 
     def __enter__(self) -> Self:
         refuse_unreachable(self.options.store)
         with contextlib.ExitStack() as stack:
-            self.folder = Path(tempfile.mkdtemp(prefix="perdure-crash-", dir=self.options.folder or None))
+            parent = Path(self.options.folder or tempfile.gettempdir())
+            sweep(parent, server=self.options.store)
+            self.folder = Path(tempfile.mkdtemp(prefix=FOLDERS, dir=parent))
             stack.callback(self._clear)
+            if not self.options.keep:
+                stack.enter_context(claimed(self.folder))
             self._oracle = stack.enter_context(Oracle())
             nursery = stack.enter_context(Nursery(self.subject, {**self.options.settings, **_FIXED}))
             settings = {**self.options.settings, **_FIXED}
@@ -125,10 +132,11 @@ class Laboratory:
                 self._end(trial, keep=True)
                 raise
             self._end(trial, keep=bool(trial.tally.faults))
-            played.add(trial.tally)
+            if not self._is_interrupted:  # else its processes were ended by us, and it proves nothing
+                played.add(trial.tally)
             return trial.tally
 
-        with ThreadPoolExecutor(max_workers=max(1, jobs or self.options.jobs)) as pool:
+        with self._several(jobs or self.options.jobs) as pool:
             futures = [pool.submit(one, plan) for plan in plans]
             try:
                 tally = summed(future.result() for future in futures)
@@ -144,23 +152,45 @@ class Laboratory:
         place = Place(self.folder / name, server=self.options.store, files=self.options.files)
         return Trial(self._bench, place, plan, reference, name=name)
 
+    @contextlib.contextmanager
+    def _several(self, jobs: int) -> Iterator[ThreadPoolExecutor]:
+        """So many threads; whoever interrupts waits only until each has removed what it made."""
+        with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+            try:
+                yield pool
+            except KeyboardInterrupt:
+                self._is_interrupted = True
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._bench.nursery.stop()
+                raise
+
     def _end(self, trial: Trial, *, keep: bool) -> None:
+        keep = keep and not self._is_interrupted
         self._is_kept = self._is_kept or keep
         trial.place.clear(keep=keep or self.options.keep)
         self._oracle.forget(trial.name)
 
     def _observe(self) -> Reference:
         """Two uncrashed runs: what differs between them is not held against a crashed one."""
-        with ThreadPoolExecutor(max_workers=2) as pool:
+        with self._several(2) as pool:
             observations = list(pool.map(lambda _: self._observe_once(), range(2)))
         return compared(*observations, explore=self._explore)
 
     def _observe_once(self) -> Any:
         trial = self._trial(Plan("reference"), Reference(uses_perdure=self.subject.kind == "agent"))
         try:
-            return observed(trial)
+            return self._observed(trial)
         finally:
             self._end(trial, keep=False)
+
+    def _observed(self, trial: Trial) -> Any:
+        """The uncrashed run; that a script has nothing by the name of a stub is known once it has begun."""
+        try:
+            return observed(trial)
+        finally:
+            for error in trial.account().errors.values():
+                if error["code"] == UNKNOWN_STUB:
+                    raise UsageError(error["message"], safe="nothing was killed.", hint=error["hint"])
 
     def _explore(self, rows: list[tuple[Point, ...]]) -> list[tuple[Point, ...]]:
         """For each row of kills, the points of the process that resumes after them."""
@@ -175,12 +205,12 @@ class Laboratory:
             finally:
                 self._end(trial, keep=False)
 
-        with ThreadPoolExecutor(max_workers=max(1, self.options.jobs)) as pool:
+        with self._several(self.options.jobs) as pool:
             return list(pool.map(explored, rows))
 
     def _clear(self) -> None:
-        """Remove what no fault refers to."""
-        if not self._is_kept:
+        """Remove what no fault refers to; of a campaign that was interrupted, everything that was not asked for."""
+        if not self._is_kept or (self._is_interrupted and not self.options.keep):
             shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -19,7 +19,7 @@ import sys
 import threading
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -32,6 +32,8 @@ from perdure.errors import PerdureError
 from perdure.testing.crash import bodies, files, hurry, senders, skew, writes
 from perdure.testing.crash.subject import RUN_ID, Subject, bound_arguments, load_agent, load_setup
 from perdure.testing.crash.trap import Orders, trap
+
+_STORE: Final = f"{settings.ENVIRONMENT_PREFIX}STORE"
 
 
 class Birth(Struct, frozen=True, kw_only=True):
@@ -55,6 +57,8 @@ class Told(Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int | None = None
     stopped: bool = False
     unusable: str = ""
+    hint: str = ""
+    """What to do about that, where it is not the code that is at fault."""
 
 
 def main() -> None:
@@ -65,6 +69,10 @@ def main() -> None:
     except BaseException:  # noqa: BLE001 - told to whoever asked, in the code's own words
         _say(Told(unusable=traceback.format_exc()))
         raise SystemExit(1) from None
+    unknown = bodies.unknown_stub() if subject.kind == "agent" else None
+    if unknown is not None:
+        _say(Told(unusable=unknown.message, hint=unknown.hint))
+        raise SystemExit(1)
     _say(Told())
     gc.collect()
     gc.freeze()
@@ -79,6 +87,7 @@ def _ended(subject: Subject, agent: Any, birth: Birth) -> int:
         if subject.kind == "script":
             files.watch(birth.orders)
             _run_script(subject)
+            bodies.tell_unknown_stub()
         else:
             _run_agent(subject, agent or load_agent(subject), birth)
     except SystemExit as ended:
@@ -117,7 +126,7 @@ def _loaded(subject: Subject) -> Any:
     bodies.prepare()
     hurry.prepare()
     senders.prepare()
-    _keep_store()
+    _keep_configured_store()
     bodies.stubs.update({name: value.encode() for name, value in subject.stubs.items()})
     load_setup(subject)
     if subject.kind == "script":
@@ -126,7 +135,7 @@ def _loaded(subject: Subject) -> Any:
     return agent if threading.active_count() == 1 else None
 
 
-def _keep_store() -> None:
+def _keep_configured_store() -> None:
     """Code under test may choose its settings, but never where its runs are kept: that is the trial's own place."""
     original = settings.configure
 
@@ -136,6 +145,11 @@ def _keep_store() -> None:
 
     settings.configure = configure
     perdure.configure = configure
+
+
+def _keep_store(store: str | None) -> None:
+    """What code under test puts into its environment moves its store as little as what it configures."""
+    settings.choose({"store": settings.Given(store, "the trial")})
 
 
 def _serve() -> Birth:
@@ -185,6 +199,9 @@ def _end_all(numbers: dict[int, int]) -> None:
     """Whoever asked is gone: nothing of the trials stays behind."""
     for pid in numbers:
         _end_group(pid)
+    for pid in numbers:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
     os._exit(0)
 
 
@@ -204,6 +221,7 @@ def _settle_in(birth: Birth) -> None:
     os.chdir(birth.folder)
     os.environ.clear()
     os.environ.update(birth.environment)
+    _keep_store(birth.environment.get(_STORE))
     for descriptor, name in ((0, os.devnull), (1, birth.out), (2, birth.err)):
         opened = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(opened, descriptor)

@@ -14,6 +14,9 @@ from perdure.store.protocol import Which
 from perdure.testing.crash.points import run_label
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from perdure.replay import Entry
     from perdure.store.protocol import Store
     from perdure.testing.crash.place import Place
 
@@ -70,6 +73,22 @@ class Evidence(Struct, frozen=True):
                 if done is not None and key not in journal.batches:
                     found[f"{each.label}{key}"] = _outcome(done)
         return found
+
+    def arguments(self) -> dict[str, str]:
+        """The digest of the arguments of every call, by label and key."""
+        return {f"{each.label}{key}": entry.arguments.hex() for each, key, entry in self._entries()}
+
+    def happened(self) -> set[str]:
+        """The label and key of every effect of which somebody said that it happened."""
+        return {
+            f"{each.label}{key}"
+            for each, key, entry in self._entries()
+            if entry.verdict is not None and entry.verdict.outcome == "happened"
+        }
+
+    def _entries(self) -> Iterator[tuple[RunEvidence, str, Entry]]:
+        for each in self.runs:
+            yield from ((each, key, entry) for key, entry in each.journal.entries.items())
 
     def results(self) -> dict[str, Any]:
         """What every run that is over returned or failed with, by label."""

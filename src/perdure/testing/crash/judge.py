@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from perdure.errors import PerdureError
+from perdure.testing.crash.evidence import Evidence
+
 if TYPE_CHECKING:
     from perdure.testing.crash.nursery import Ended
     from perdure.testing.crash.oracle import Account, Body
@@ -16,10 +19,55 @@ SHOWN_CHARACTERS: Final = 400
 def judge_all(trial: Trial, last: Ended) -> None:
     """Effects first; of a run that came to its end also its result, and whether one more resume changes anything."""
     is_done = trial.is_done(last)
-    _judge_effects(trial, is_done=is_done)
+    varied = varied_call(trial)
+    if varied:
+        trial.tally.varied += 1
+        _judge_repeats(trial)
+    else:
+        _judge_effects(trial, is_done=is_done)
     if is_done:
-        _judge_result(trial, last)
+        if varied or not trial.reference.has_result:
+            trial.tally.not_compared += 1
+        else:
+            trial.tally.equal += judge_result(trial, last)
+        _judge_values(trial, varied=varied)
         _judge_again(trial, last)
+
+
+def judge_result(trial: Trial, ended: Ended, *, who: str = "it") -> bool:
+    """Whether a process returned what two uncrashed runs agree on; where it did not, that is a fault."""
+    if varied_call(trial):
+        return False
+    expected, found = trial.reference.result, trial.result(ended)
+    field = trial.reference.agreed.differs(found)
+    if field:
+        where = "" if field == "." else f" (in {shown(field)})"
+        trial.fault("result", f"{who} returned {shown(found)} instead of {shown(expected)}{where}")
+    return not field
+
+
+def varied_call(trial: Trial) -> str:
+    """The key of a step whose body, given the same arguments, gave another value than in the uncrashed runs.
+
+    What comes after it may differ for that alone. A body that was given other arguments is no such step.
+    """
+    reference, evidence = trial.reference, _readable(trial)
+    values, arguments = evidence.values(), evidence.arguments()
+    for body in trial.account().bodies:
+        known, key = reference.returned.get((body.name, body.key)), body.key
+        is_other = body.state == "returned" and known is not None and body.value not in (None, known)
+        is_kept = key in reference.values and key in values and values[key] != reference.values[key]
+        if is_other and is_kept and arguments.get(key) == reference.arguments.get(key):
+            return key
+    return ""
+
+
+def _readable(trial: Trial) -> Evidence:
+    """What is committed; nothing where the store is damaged: what the process made of that is judged first."""
+    try:
+        return trial.evidence()
+    except PerdureError:
+        return Evidence()
 
 
 def done_effects(bodies: list[Body]) -> tuple[Counter[tuple[str, str]], set[tuple[str, str]]]:
@@ -50,18 +98,57 @@ def _judge_effects(trial: Trial, *, is_done: bool) -> None:
     """What happened too often, and, where the run came to its end, what never did."""
     account, reference = trial.account(), trial.reference
     done, keyed = done_effects(account.bodies)
+    unknown = _known_by_verdict(trial, account)
     for effect in sorted({*done, *reference.effects} - reference.asking):
         wanted = reference.effects.get(effect, 0)
-        if effect not in keyed or done[effect] < wanted:
+        if done[effect] < wanted and effect in unknown:
+            trial.tally.unjudged += is_done
+        elif effect not in keyed or done[effect] < wanted:
             _judge_count(trial, f"{effect[0]} ({effect[1]})", done[effect], wanted, is_done=is_done)
     requests = done_requests(account, payloads=reference.has_payloads)
     for request in sorted({*requests, *reference.requests}):
         wanted = reference.requests.get(request, 0)
-        named = f"{request[0]} {shown(request[1])!r}" if len(request) > 1 else request[0]
-        _judge_count(trial, named, requests[request], wanted, is_done=is_done)
+        _judge_count(trial, _named(request), requests[request], wanted, is_done=is_done)
 
 
-def _judge_count(trial: Trial, effect: str, happened: int, wanted: int, *, is_done: bool) -> None:
+def _judge_repeats(trial: Trial) -> None:
+    """Of a run that went another way, what one call did twice; what it should have done nobody knows."""
+    account, reference = trial.account(), trial.reference
+    done, keyed = done_effects(account.bodies)
+    for effect in sorted({*done} - reference.asking - keyed):
+        _judge_count(trial, f"{effect[0]} ({effect[1]})", done[effect], max(1, reference.effects.get(effect, 0)))
+    for request, number in sorted(done_requests(account, payloads=True).items()):
+        if reference.has_payloads:
+            _judge_count(trial, _named(request), number, max(1, reference.requests.get(request, 0)))
+
+
+def _known_by_verdict(trial: Trial, account: Account) -> set[tuple[str, str]]:
+    """Effects that were killed in the middle of their bodies, and that happened as their checks say.
+
+    A body that was killed where it began did nothing, whatever its check says.
+    """
+    happened = _readable(trial).happened()
+    return {
+        (body.name, body.key)
+        for body in account.bodies
+        if body.kind == "effect" and body.state == "begun" and body.key in happened and not _is_unbegun(body, account)
+    }
+
+
+def _is_unbegun(body: Body, account: Account) -> bool:
+    """Whether its process was killed where the body began."""
+    places = [text.rpartition(":") for life, text in account.landed if life == body.life]
+    return any(
+        window == "inside_effect" and place.partition("#")[0] in (body.name, f"{body.name}@{body.key}")
+        for place, _, window in places
+    )
+
+
+def _named(request: tuple[str, ...]) -> str:
+    return f"{request[0]} {shown(request[1])!r}" if len(request) > 1 else request[0]
+
+
+def _judge_count(trial: Trial, effect: str, happened: int, wanted: int, *, is_done: bool = False) -> None:
     if happened > wanted:
         trial.tally.repeated += happened - wanted
         trial.fault("repeated", f"{effect} happened {happened} times instead of {wanted}")
@@ -70,16 +157,17 @@ def _judge_count(trial: Trial, effect: str, happened: int, wanted: int, *, is_do
         trial.fault("lost", f"{effect} happened {happened} times instead of {wanted}")
 
 
-def _judge_result(trial: Trial, last: Ended) -> None:
-    expected, found = trial.reference.result, trial.result(last)
-    if trial.reference.has_result and found != expected:
-        trial.fault("result", f"it returned {shown(found)} instead of {shown(expected)}")
-    else:
-        trial.tally.equal += 1
+def _judge_values(trial: Trial, *, varied: str) -> None:
+    """What was recorded before a kill is there afterwards; all else is as in the uncrashed run, if that can be said."""
     values = trial.evidence().values()
-    for key, value in trial.reference.values.items():
+    expected = {} if varied else trial.reference.values
+    for key, value in expected.items():
         if values.get(key) != value:
             trial.fault("values", f"{key} is recorded as {shown(values.get(key))} instead of {shown(value)}")
+    for key, value in trial.recorded.items():
+        is_failure = isinstance(value, tuple)  # a resume attempts the call anew whose failure ended the run
+        if key not in expected and not is_failure and values.get(key) != value:
+            trial.fault("values", f"{key} was recorded as {shown(value)}, and now as {shown(values.get(key))}")
 
 
 def _judge_again(trial: Trial, last: Ended) -> None:

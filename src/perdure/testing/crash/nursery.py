@@ -129,6 +129,7 @@ class Nursery:
         self._lives: dict[int, Life] = {}
         self._lock = threading.Lock()
         self._numbers = 0
+        self._is_stopped = False
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -157,6 +158,14 @@ class Nursery:
             self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+    def stop(self) -> None:
+        """End every process at once, and start none any more: whoever waits for one hears that it was killed."""
+        with self._lock:
+            self._is_stopped = True
+            if self._process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    self._process.stdin.close()
 
     def environment(self, settings: dict[str, str]) -> dict[str, str]:
         """The environment of a process: it finds the very perdure that started the campaign."""
@@ -194,6 +203,8 @@ class Nursery:
     def _write(self, line: bytes) -> None:
         if self._process.stdin is None:
             raise AssertionError
+        if self._is_stopped:
+            raise KeyboardInterrupt
         try:
             self._process.stdin.write(line)
             self._process.stdin.flush()
@@ -209,6 +220,8 @@ class Nursery:
             raise AssertionError
         line = self._process.stdout.readline()
         told = msgspec.json.decode(line, type=Told) if line else Told(unusable="it ended while it was being loaded")
+        if told.hint:
+            raise UsageError(told.unusable, safe="nothing was started.", hint=told.hint)
         if told.unusable:
             last = told.unusable.strip().splitlines()[-1]
             raise UsageError(
@@ -227,3 +240,7 @@ class Nursery:
                 life.hear(told)
                 if told.status is not None:
                     self._lives.pop(told.number, None)
+        with self._lock:
+            left = list(self._lives.values())
+        for life in left:  # the nursery is gone, and took them with it
+            life.hear(Told(pid=life.pid, status=KILLED))

@@ -11,12 +11,15 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from perdure import clock
 from perdure.errors import StoreUnavailable, UsageError
 from perdure.settings import Settings
-from perdure.store import examined_server, open_store
+from perdure.store import examined_server, open_store, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from perdure.store.protocol import Store
+
+SCHEMA_FILE: Final = "schema"
+"""Names the server, without its password, and the schema that the trial has on it, for whoever tidies up."""
 
 _REACH_SECONDS: Final = 3.0
 
@@ -35,6 +38,8 @@ class Place:
         """The SQLite file of the trial."""
         self.store = with_schema(server, self._schema) if server else str(self.database)
         self._server = server
+        if server:
+            (folder / SCHEMA_FILE).write_text(f"{shown(server)}\n{self._schema}\n")
         for file in files:
             _copy(Path(file), self.work)
 

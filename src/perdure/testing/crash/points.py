@@ -89,13 +89,15 @@ def record_point(kind: str, name: str, key: str, window: str) -> tuple[str, str,
 
 def run_label(run: Run, main: tuple[str, str]) -> str:
     """How a run is told from the others of one process: nothing for the main one, else its agent and its arguments."""
-    digest = run.arguments.hex()[:6]
-    return "" if (run.agent, digest) == main else f"{run.agent.rpartition('.')[2]}.{digest}/"
+    agent, call = main_run(run)
+    return "" if (agent, call) == main else f"{agent.rpartition('.')[2]}.{call}/"
 
 
 def main_run(run: Run) -> tuple[str, str]:
-    """What tells the main run of a process from others."""
-    return run.agent, run.arguments.hex()[:6]
+    """What tells the main run of a process from others: agent, arguments, and the generation where it was restarted."""
+    _, mark, generation = run.run_id.rpartition("~")
+    digest = run.arguments.hex()[:6]
+    return run.agent, f"{digest}~{generation}" if mark and generation.isdecimal() else digest
 
 
 def find_point(points: Sequence[Point], wanted: str) -> Point:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from perdure.errors import StepFailed, UsageError
+from perdure.testing.crash.agreement import Agreed
 from perdure.testing.crash.judge import done_effects, done_requests, shown
+from perdure.testing.crash.points import Point
 from perdure.testing.crash.trial import MOST_ROUNDS, Reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from perdure.testing.crash.nursery import Ended
     from perdure.testing.crash.oracle import Account
-    from perdure.testing.crash.points import Point
     from perdure.testing.crash.trial import Trial
 
 
@@ -31,6 +32,7 @@ class Observation(Struct, frozen=True):
     seconds: float
     main: tuple[str, str]
     is_quiet_again: bool
+    arguments: dict[str, str] = {}
 
 
 def observed(trial: Trial) -> Observation:
@@ -40,7 +42,7 @@ def observed(trial: Trial) -> Observation:
     for _ in range(MOST_ROUNDS):
         ended = trial.live(traced=True)
         seconds += ended.seconds
-        points |= {point.text: point for point in trial.passed(ended) if point.text not in points}
+        points |= {point.text: point for point in _numbered(trial.passed(ended), after=points.values())}
         if trial.is_done(ended):
             break
         if ended.is_late:
@@ -54,7 +56,26 @@ def observed(trial: Trial) -> Observation:
     runs = frozenset(evidence.results())
     main = next(iter(account.main.values()), ("", ""))
     is_quiet = trial.bench.subject.kind == "agent" or _is_quiet_again(trial, account, before)
-    return Observation(tuple(points.values()), result, evidence.values(), runs, account, seconds, main, is_quiet)
+    return Observation(
+        points=tuple(points.values()),
+        result=result,
+        values=evidence.values(),
+        runs=runs,
+        account=account,
+        seconds=seconds,
+        main=main,
+        is_quiet_again=is_quiet,
+        arguments=evidence.arguments(),
+    )
+
+
+def _numbered(points: tuple[Point, ...], *, after: Iterable[Point]) -> list[Point]:
+    """The points of a process, counted on from those of the processes before it."""
+    earlier = Counter((point.name, point.window, point.key) for point in after)
+    return [
+        Point(each.name, each.window, each.key, each.occurrence + earlier[each.name, each.window, each.key])
+        for each in points
+    ]
 
 
 def _is_quiet_again(trial: Trial, known: Account, before: dict[str, Any]) -> bool:
@@ -77,8 +98,9 @@ def compared(one: Observation, other: Observation, *, explore: Callable[..., Any
     return Reference(
         points=tuple(point for text, point in seen.items() if text in seen_by_other),
         result=one.result,
-        has_result=one.result == other.result,
+        agreed=Agreed(one.result, other.result),
         values={key: value for key, value in one.values.items() if other.values.get(key) == value},
+        arguments=one.arguments,
         effects=dict(done),
         requests=dict(done_requests(one.account, payloads=has_payloads)),
         returned=_returned(one.account),

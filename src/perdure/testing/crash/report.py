@@ -42,6 +42,7 @@ class Campaign(Struct, frozen=True):
     store: Annotated[str, Meta(description="sqlite, or the server on which each trial had a schema of its own")]
     fine: Annotated[bool, Meta(description="whether every promise was kept and at least one kill landed")]
     points: Annotated[int, Meta(description="at how many points trials began")]
+    points_of_run: Annotated[int, Meta(description="how many points the uncrashed run has")]
     trials: Annotated[int, Meta(description="how many trials were played")]
     planned: Annotated[int, Meta(description="how many kills were planned")]
     landed: Annotated[int, Meta(description="how many of them landed")]
@@ -52,6 +53,12 @@ class Campaign(Struct, frozen=True):
     effects_lost: Annotated[int, Meta(description="how many effects never happened, and nobody was told")]
     effects_in_doubt: Annotated[int, Meta(description="how many were reported as in doubt, and settled by asking")]
     results_equal: Annotated[int, Meta(description="how many trials ended with the result of the uncrashed run")]
+    results_not_compared: Annotated[
+        int, Meta(description="how many could not be compared: uncrashed runs differ, or a step gave another value")
+    ]
+    effects_not_judged: Annotated[
+        int, Meta(description="how many were killed in mid-body and happened by their checks, which nobody else knows")
+    ]
     quiet_again: Annotated[int, Meta(description="how many did nothing when they were resumed once more")]
     slowest_resume_seconds: Annotated[float, Meta(description="the slowest process that resumed")]
     seconds: Annotated[float, Meta(description="how long the campaign took")]
@@ -73,6 +80,7 @@ def campaign_object(report: Report, *, listed: bool = False) -> Campaign:
         store=store_of(report),
         fine=report.is_fine or listed,
         points=tally.points,
+        points_of_run=len(report.reference.points),
         trials=tally.trials,
         planned=tally.planned,
         landed=tally.landed,
@@ -83,6 +91,8 @@ def campaign_object(report: Report, *, listed: bool = False) -> Campaign:
         effects_lost=tally.lost,
         effects_in_doubt=tally.in_doubt,
         results_equal=tally.equal,
+        results_not_compared=tally.not_compared,
+        effects_not_judged=tally.unjudged,
         quiet_again=tally.again,
         slowest_resume_seconds=round(tally.slowest_seconds, 3),
         seconds=round(report.seconds, 3),
@@ -118,8 +128,7 @@ def verdict(report: Report) -> Iterator[str]:
     if not tally.landed:
         yield f"0 {fault_words(report.mode)[0]} landed of {tally.planned} planned: nothing was tested."
     elif not tally.faults:
-        again = "" if report.reference.is_quiet_again else f" {_NOT_QUIET}"
-        yield f"Every promise was kept.{again}"
+        yield " ".join([f"Every promise was kept{_where(report)}.", *_reservations(report)])
     else:
         yield f"{counted(len(tally.faults), 'fault')}: {_kinds(tally.faults)}."
     if report.reference.unstable:
@@ -171,7 +180,7 @@ def store_of(report: Report) -> str:
 def _rows(report: Report) -> Iterator[tuple[str, str, str]]:
     tally = report.tally
     if tally.points:
-        yield "points", f"{tally.points:,}", ""
+        yield "points", f"{tally.points:,}", f"of {len(report.reference.points):,}" if _is_partial(report) else ""
     else:
         yield "seed", str(report.options.seed), ""
     word = fault_words(report.mode)[0]
@@ -181,10 +190,10 @@ def _rows(report: Report) -> Iterator[tuple[str, str, str]]:
     yield "resumed to the end", f"{tally.resumed:,}", ""
     yield "steps re-run", f"{tally.rerun:,}", ""
     yield "effects repeated", f"{tally.repeated:,}", ""
-    yield "effects lost", f"{tally.lost:,}", ""
+    unjudged = f"{tally.unjudged:,} killed in mid-body happened, by their checks: not judged" if tally.unjudged else ""
+    yield "effects lost", f"{tally.lost:,}", unjudged
     yield "effects in doubt", f"{tally.in_doubt:,}", "reported, and settled by asking" if tally.in_doubt else ""
-    compared = "" if report.reference.has_result else "two uncrashed runs differ: not compared"
-    yield "results equal", f"{tally.equal:,}", compared
+    yield "results equal", f"{tally.equal:,}", _compared(report)
     if report.reference.is_quiet_again:
         yield "quiet once more", f"{tally.again:,}", ""
     yield "slowest resume", duration(tally.slowest_seconds), ""
@@ -194,6 +203,44 @@ def _rows(report: Report) -> Iterator[tuple[str, str, str]]:
 
 _OVER: Final = "its run was; to start it again begins another, unless it names a run_id"
 _NOT_QUIET: Final = "Started once more after its end it begins anew, also without a kill: that was not judged."
+
+
+_NO_EFFECTS: Final = "No effect and no request to the outside was seen: only steps"
+_PARTLY: Final = "Fields in which two uncrashed runs differ were not compared."
+
+
+def _is_partial(report: Report) -> bool:
+    return 0 < report.tally.points < len(report.reference.points)
+
+
+def _where(report: Report) -> str:
+    """At how many points, where that is not all of them."""
+    of_all = counted(len(report.reference.points), "point")
+    return f" at {report.tally.points:,} of {of_all}" if _is_partial(report) else ""
+
+
+def _compared(report: Report) -> str:
+    """How many results were compared, where that is not all of them, and why."""
+    tally = report.tally
+    if not tally.not_compared:
+        return "" if report.reference.agreed.is_whole else "in the fields that two uncrashed runs agree on"
+    why = "a step gave another value" if report.reference.has_result else "two uncrashed runs differ"
+    return f"of {tally.compared:,} compared; {tally.not_compared:,} not compared: {why}"
+
+
+def _reservations(report: Report) -> Iterator[str]:
+    """What was not judged."""
+    tally, reference = report.tally, report.reference
+    if not reference.effects and not reference.requests:
+        yield f"{_NO_EFFECTS}{' and results' if tally.compared else ''} were judged."
+    elif not tally.in_effect:
+        yield f"None of the {fault_words(report.mode)[0]} landed inside an effect."
+    if tally.not_compared:
+        yield f"{counted(tally.not_compared, 'result')} could not be compared."
+    elif not reference.agreed.is_whole:
+        yield _PARTLY
+    if not reference.is_quiet_again:
+        yield _NOT_QUIET
 
 
 def _unstable(reference: Reference) -> str:

@@ -68,6 +68,8 @@ class Server:
 
     def __init__(self, url: str) -> None:
         self._location = read_location(url)
+        self._own: set[int] = set()
+        """The sessions that this object has had."""
         with self._connected() as connection:
             _refuse_remote(connection)
             self.postmaster = _find_postmaster(connection)
@@ -77,11 +79,11 @@ class Server:
         """Who else is connected: everybody but ourselves, and programs of this name."""
         query = (
             "SELECT coalesce(datname, ''), coalesce(usename, ''), application_name FROM pg_stat_activity"
-            " WHERE backend_type IN ('client backend', 'walsender') AND pid <> pg_backend_pid()"
+            " WHERE backend_type IN ('client backend', 'walsender') AND pid <> ALL(%s)"
             " AND (%s = '' OR application_name <> %s)"
         )
-        with self._connected() as connection:
-            return [Stranger(*row) for row in connection.execute(query, (besides, besides))]
+        with self._connected() as connection:  # a session of ours that has just ended may still be listed
+            return [Stranger(*row) for row in connection.execute(query, (list(self._own), besides, besides))]
 
     def refuse_strangers(self, *, besides: str = "") -> None:
         """Say whom a kill would hit, if it would hit anybody."""
@@ -145,6 +147,7 @@ class Server:
                 safe="nothing was started.",
                 hint="see that it runs, and name it: --store postgresql://USER@localhost/DATABASE",
             ) from error
+        self._own.add(connection.info.backend_pid)
         with connection:
             yield connection
 

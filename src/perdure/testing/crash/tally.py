@@ -77,7 +77,13 @@ class Tally(Struct):
     settled: int = 0
     """Doubts that were settled by asking the oracle."""
     equal: int = 0
-    """Trials whose result is that of the uncrashed run."""
+    """Trials whose result is that of the uncrashed run, in everything that two uncrashed runs agree on."""
+    not_compared: int = 0
+    """Trials whose result could not be compared with it."""
+    varied: int = 0
+    """Of those, the ones in which the body of a step gave another value than in the uncrashed run."""
+    unjudged: int = 0
+    """Effects that were killed in the middle of their bodies, and happened as their checks say: nobody else knows."""
     again: int = 0
     """Trials that were resumed once more after their end, and did nothing."""
     slowest_seconds: float = 0.0
@@ -89,6 +95,11 @@ class Tally(Struct):
     def is_fine(self) -> bool:
         """Whether every promise was kept, and at least one kill landed."""
         return not self.faults and self.landed > 0
+
+    @property
+    def compared(self) -> int:
+        """Trials whose result was compared."""
+        return self.resumed - self.not_compared
 
     def count(self, name: str, number: int = 1) -> None:
         """Count something only this mode knows."""
@@ -121,5 +132,8 @@ _ADDED: Final = (
     "in_doubt",
     "settled",
     "equal",
+    "not_compared",
+    "varied",
+    "unjudged",
     "again",
 )

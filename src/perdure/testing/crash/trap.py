@@ -42,6 +42,8 @@ class Orders(Struct, frozen=True, kw_only=True):
     """Whether the files it writes are points too."""
     skipped_seconds: float = 0.0
     """By how much its clock is ahead from the start."""
+    main: tuple[str, str] = ("", "")
+    """The main run of the first process of the trial, after which every other is called; the first one finds it."""
 
 
 class Trap:
@@ -60,6 +62,7 @@ class Trap:
     def arm(self, orders: Orders) -> None:
         """From here on, in this very process."""
         self.orders = orders
+        self.main = orders.main if orders.main != ("", "") else None
         self._line = Line(orders.port)
         self.tell(verb="hello", trial=orders.trial, life=orders.life, pid=os.getpid(), traced=orders.traced)
 

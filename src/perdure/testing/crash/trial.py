@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from perdure import clock
 from perdure.errors import DeliveriesExhausted, RunHeld
+from perdure.testing.crash.agreement import Agreed
 from perdure.testing.crash.evidence import Evidence, read_evidence
 from perdure.testing.crash.judge import SHOWN_CHARACTERS, judge_all
 from perdure.testing.crash.options import Options, replay_words
@@ -48,10 +49,12 @@ class Reference(Struct, frozen=True, kw_only=True):
     points: tuple[Point, ...] = ()
     result: Any = None
     """What came of it."""
-    has_result: bool = True
-    """Whether two uncrashed runs agree on that."""
+    agreed: Agreed = Agreed(None, None)
+    """What two uncrashed runs agree on in that."""
     values: dict[str, Any] = {}
     """Every recorded value by call, but those in which two uncrashed runs differ."""
+    arguments: dict[str, str] = {}
+    """The digest of the arguments of every call."""
     effects: dict[tuple[str, str], int] = {}
     """How often the body of each effect (name, key) returned."""
     requests: dict[tuple[str, ...], int] = {}
@@ -72,6 +75,11 @@ class Reference(Struct, frozen=True, kw_only=True):
     """Points that only one of two uncrashed runs passed; no trial begins there."""
     explore: Callable[[list[tuple[Point, ...]]], list[tuple[Point, ...]]] | None = None
     """For each row of kills, the points that the process passes that resumes after them."""
+
+    @property
+    def has_result(self) -> bool:
+        """Whether two uncrashed runs agree on anything in what came of them."""
+        return not self.agreed.is_empty
 
 
 class Bench(Struct, frozen=True):
@@ -100,6 +108,10 @@ class Trial:
         """The file that the wall clock of these processes follows; none where it is empty."""
         self.gate = place.folder / "gate"
         """Processes that are held at a point wait until this file is there."""
+        self.before = Evidence()
+        """What was committed before the process began that was last to reach a point."""
+        self.recorded: dict[str, Any] = {}
+        """Every value that was recorded before a process began; it never changes."""
         self._lives = itertools.count(1)
         self._judged_bodies = 0
         self._skipped_seconds = 0.0
@@ -118,24 +130,23 @@ class Trial:
 
     def kill(self, at: Point | str) -> Ended:
         """Run until this point, over as many processes as it takes to get there, and see that the kill landed."""
-        point = at if isinstance(at, str) else at.text
         self.tally.planned += 1
-        ended = self.live(kill_at=point)
+        wanted = at
         for _ in range(MOST_ROUNDS):
-            if self.has_landed(ended, point):
+            ended = self.live(kill_at=_text(wanted), traced=_is_counted(wanted))
+            if self.has_landed(ended, _text(wanted)):
                 self._note_landed(at)
                 return ended
-            if ended.was_killed or ended.is_late or self.is_done(ended) or not self.attend().helped:
+            if ended.was_killed or not self._goes_on(ended):
                 break
-            ended = self.live(kill_at=point)
-        self.fault("missed", f"not killed at {point}: {self.ending(ended)}. {_NOT_REACHED}")
+            wanted = self._in_the_next(wanted, ended)
+        self.fault("missed", f"not killed at {_text(at)}: {self.ending(ended)}. {_NOT_REACHED}")
         return ended
 
     def kill_if_reached(self, at: Point | str) -> Ended:
         """One process that is killed at this point if it comes there; one that does not is no fault."""
-        point = at if isinstance(at, str) else at.text
-        ended = self.live(kill_at=point)
-        if self.has_landed(ended, point):
+        ended = self.live(kill_at=_text(at))
+        if self.has_landed(ended, _text(at)):
             self.tally.planned += 1
             self._note_landed(at)
         return ended
@@ -155,13 +166,31 @@ class Trial:
 
     def freeze(self, at: Point | str) -> Life:
         """Run until this point and stop there, as a process does that hangs; `thaw` it or `kill` it."""
-        point = at if isinstance(at, str) else at.text
         self.tally.planned += 1
-        life = self.start(freeze_at=point)
-        if life.is_frozen():
+        life = self.reach(at)
+        if not life.is_over():
             self._note_landed(at)
-        else:
-            self.fault("missed", f"not frozen at {point}. {_NOT_REACHED}")
+        return life
+
+    def reach(self, at: Point | str, *, is_held: bool = False, traced: bool = False) -> Life:
+        """Run until a process stands still at this point, over as many as it takes; one that is over missed it.
+
+        `is_held` where one thread of it stands there, until the gate is open. What was committed before this process
+        began is in `before`.
+        """
+        wanted = at
+        for _ in range(MOST_ROUNDS):
+            self.before, text = self.evidence(), _text(wanted)
+            order = {"hold_at": text} if is_held else {"freeze_at": text}
+            life = self.start(**order, traced=traced or _is_counted(wanted))
+            if self._stands(life, text, is_held=is_held):
+                return life
+            ended = life.wait(0.0 if life.is_overdue else None)
+            self.judge_reruns(self.before)
+            if not self._goes_on(ended):
+                break
+            wanted = self._in_the_next(wanted, ended)
+        self.fault("missed", f"not stopped at {_text(at)}: {self.ending(ended)}. {_NOT_REACHED}")
         return life
 
     def resume(self) -> Ended:
@@ -227,6 +256,7 @@ class Trial:
             traced=traced,
             files=traced or not self.reference.uses_perdure,
             skipped_seconds=self._skipped_seconds,
+            main=self._main(),
         )
         own = {"PERDURE_STORE": self.place.store, OUTSIDE: bench.oracle.outside(self.name, name)}
         pardon, self._pardons = self._pardons, False
@@ -269,6 +299,7 @@ class Trial:
         """Every body that began since this was last asked, of a call that was completed before, is a fault."""
         bodies = self.account().bodies
         completed = before.completed()
+        self.recorded |= {key: value for key, value in before.values().items() if key not in self.recorded}
         for body in bodies[self._judged_bodies :]:
             if (body.run_id, body.step_key) in completed:
                 self.tally.rerun += 1
@@ -296,6 +327,29 @@ class Trial:
         if self.reference.main != ("", ""):
             return self.reference.main
         return next(iter(self.bench.oracle.account(self.name).main.values()), ("", ""))
+
+    def _stands(self, life: Life, point: str, *, is_held: bool) -> bool:
+        """Whether a process comes to stand at its point; people do their part until it has."""
+        self._was_helped = False
+        while not life.is_frozen(_ATTEND_SECONDS):
+            if life.is_over() or life.is_overdue:
+                return False
+            if (life.name, point) not in self.account().landed:
+                self._was_helped = self.attend().helped
+            elif is_held:
+                return True
+        return True
+
+    def _goes_on(self, ended: Ended) -> bool:
+        """Whether a process that ended before its point leaves a run that another one brings further."""
+        return not ended.is_late and not self.is_done(ended) and self.attend().helped
+
+    def _in_the_next(self, at: Point | str, ended: Ended) -> Point | str:
+        """The same point in the next process, which counts from one again."""
+        if isinstance(at, str) or not _is_counted(at):
+            return at
+        alike = [each for each in self.passed(ended) if (each.short, each.key) == (at.short, at.key)]
+        return Point(at.name, at.window, at.key, max(1, at.occurrence - len(alike)))
 
     def _note_landed(self, at: Point | str) -> None:
         self.tally.landed += 1
@@ -360,6 +414,15 @@ class Trial:
             return f"exit code {ended.code}: {error['message']}"
         last = ended.err.strip().splitlines()[-1:] or ["it said nothing"]
         return f"exit code {ended.code}: {last[0][:SHOWN_CHARACTERS]}"
+
+
+def _text(at: Point | str) -> str:
+    return at if isinstance(at, str) else at.text
+
+
+def _is_counted(at: Point | str) -> bool:
+    """Whether it must be known how often a process passed the like of it."""
+    return isinstance(at, Point) and at.occurrence > 1
 
 
 _NOT_REACHED: Final = "The run did not come to this point as the dry run did, so it is not deterministic"

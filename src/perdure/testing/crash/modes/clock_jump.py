@@ -70,10 +70,8 @@ def _note_jump(trial: Trial, plan: Plan) -> None:
 
 def _jump_under(trial: Trial, point: Point, seconds: float) -> None:
     """The clock jumps while a process stands at this point, and back once it has ended."""
-    before = trial.evidence()
-    life = trial.start(freeze_at=point.text)
-    if not life.is_frozen():
-        trial.fault("missed", f"not frozen at {point.text}: {trial.ending(life.wait())}")
+    life = trial.reach(point)
+    if life.is_over():
         return
     skew.set_offset(trial.place.folder / "clock", seconds)
     if point.window in (*EFFECT_WINDOWS, *STEP_WINDOWS):
@@ -82,4 +80,4 @@ def _jump_under(trial: Trial, point: Point, seconds: float) -> None:
             trial.fault("robbed", f"a clock that jumped by {seconds:g} s took the run away: {trial.ending(other)}")
     life.thaw()
     life.wait()
-    trial.judge_reruns(before)
+    trial.judge_reruns(trial.before)

@@ -58,10 +58,8 @@ def play(trial: Trial, plan: Plan) -> None:
     point = plan.points[0]
     server = _server(trial.options)
     trial.tally.planned += 1
-    before = trial.evidence()
-    life = trial.start(freeze_at=point.text, traced=True)
-    if not life.is_frozen():
-        trial.fault("missed", f"not stopped at {point.text}: {trial.ending(life.wait())}")
+    life = trial.reach(point, traced=True)
+    if life.is_over():
         return
     try:
         server.refuse_strangers(besides="perdure")  # which is what our own process is called there
@@ -73,7 +71,7 @@ def play(trial: Trial, plan: Plan) -> None:
     trial.tally.landed += server.postmaster.pid != killed
     trial.tally.in_effect += point.is_in_effect
     _judge_survivor(trial, life)
-    trial.judge_reruns(before)
+    trial.judge_reruns(trial.before)
     trial.judge(trial.resume_to_the_end())
 
 

@@ -37,16 +37,14 @@ def plan(reference: Reference, options: Options) -> list[Plan]:
 def play(trial: Trial, plan: Plan) -> None:
     """Fill the disk at the point, once more at the start of the next process, then make room."""
     point = plan.points[0]
-    before = trial.evidence()
     trial.tally.planned += 1
-    first = trial.start(freeze_at=point.text)
-    if not first.is_frozen():
-        trial.fault("missed", f"not frozen at {point.text}: {trial.ending(first.wait())}")
+    first = trial.reach(point)
+    if first.is_over():
         return
     limit_bytes = _fill(trial, first)
     first.thaw()
     ended = first.wait()
-    trial.judge_reruns(before)
+    trial.judge_reruns(trial.before)
     if _judge_full(trial, ended):
         trial.tally.landed += 1
         trial.tally.in_effect += point.is_in_effect

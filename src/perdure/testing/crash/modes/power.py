@@ -50,16 +50,14 @@ def play(trial: Trial, plan: Plan) -> None:
 def _lose_power(trial: Trial, disk: Disk, point: Point) -> bool:
     """Whether the run can go on from what the device kept."""
     trial.tally.planned += 1
-    before = trial.evidence()
-    life = trial.start(freeze_at=point.text, traced=True)
-    if not life.is_frozen():
-        trial.fault("missed", f"not stopped at {point.text}: {trial.ending(life.wait())}")
+    life = trial.reach(point, traced=True)
+    if life.is_over():
         return False
     disk.lose_power()
     trial.tally.landed += not disk.has_power
     life.kill()
     disk.start_again()
-    trial.judge_reruns(before)
+    trial.judge_reruns(trial.before)
     trial.tally.in_effect += point.is_in_effect
     try:
         judge_acknowledged(trial, life.name)

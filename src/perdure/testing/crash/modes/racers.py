@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from perdure.errors import EffectInDoubt, RunHeld, RunWaits, UsageError
 from perdure.records import Delivery, Kind, read_body
 from perdure.testing.crash.grounds import refusal_of, refuse_plain_scripts
+from perdure.testing.crash.judge import judge_result
 from perdure.testing.crash.modes import Plan, chosen_points
 
 if TYPE_CHECKING:
@@ -68,9 +69,7 @@ def _judge_racer(trial: Trial, ended: Ended) -> None:
         trial.fault("hung", f"a racer took longer than {trial.options.timeout_seconds:g} s")
     elif trial.is_done(ended):
         trial.tally.count("saw its end")
-        expected, found = trial.reference.result, trial.result(ended)
-        if trial.reference.has_result and found != expected:
-            trial.fault("result", f"a racer returned {found!r} instead of {expected!r}")
+        judge_result(trial, ended, who="a racer")
     elif refusal in _EXPECTED:
         trial.tally.count("refused" if refusal == RunHeld.code else "found it waiting")
     else:

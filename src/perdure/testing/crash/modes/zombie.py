@@ -76,11 +76,10 @@ def play(trial: Trial, plan: Plan) -> None:
 
 
 def _play_frozen(trial: Trial, point: Point) -> None:
-    before = trial.evidence()
     zombie = trial.freeze(point)
+    before = trial.before
     trial.judge_reruns(before)
     if zombie.is_over():
-        zombie.wait()
         return
     in_flight = _in_flight(trial, point)
     clock.sleep(_PAST_STALL * STALL_SECONDS)
@@ -189,10 +188,10 @@ def _judge_written(trial: Trial, taken: Evidence) -> None:
 def _play_held(trial: Trial, point: Point) -> None:
     """One thread is held past the time after which a silent process is taken over; this one is not silent."""
     trial.tally.planned += 1
-    before = trial.evidence()
-    holder = trial.start(hold_at=point.text)
-    while not holder.is_over(RENEW_SECONDS) and (holder.name, point.text) not in trial.account().landed:
-        pass
+    holder = trial.reach(point, is_held=True)
+    before = trial.before
+    if holder.is_over():
+        return
     if holder.is_over(_PAST_STALL * STALL_SECONDS):
         trial.fault("missed", f"not held at {point.text}: {trial.ending(holder.wait())}")
         return

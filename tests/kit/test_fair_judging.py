@@ -1,0 +1,149 @@
+"""The judge blames nobody for what is right, passes nothing that is wrong, and claims no more than was judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.testing.crash import report as reports
+from perdure.testing.crash.agreement import Agreed
+from perdure.testing.crash.campaign import Laboratory, Report
+from perdure.testing.crash.modes import Plan
+from perdure.testing.crash.options import Options
+from perdure.testing.crash.points import find_point
+from perdure.testing.crash.subject import agent_subject
+from perdure.testing.crash.trial import Trial
+from tests.kit import doubter
+from tests.kit.campaigns import described
+from tests.kit.test_modes_tools import needs_power
+
+Campaign = Callable[..., Report]
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Campaign:
+    def play(agent: Callable[..., Any], *args: Any, mode: str = "every", **options: Any) -> Report:
+        with Laboratory(agent_subject(agent, *args), Options(jobs=2, folder=str(tmp_path), **options)) as laboratory:
+            return laboratory.campaign(mode)
+
+    return play
+
+
+def kinds(report: Report) -> list[str]:
+    return [fault.kind for fault in report.tally.faults]
+
+
+@pytest.mark.parametrize("mode", ["zombie", "disk-full", "clock-jump", pytest.param("power", marks=needs_power)])
+def test_every_mode_plays_the_person_until_its_point_is_reached(campaign: Campaign, mode: str) -> None:
+    report = campaign(doubter.asking, 1, mode=mode, at=("pay:inside_effect",))
+    assert report.tally.faults == [], described(report)
+    assert report.tally.landed == report.tally.planned
+    assert report.tally.equal == report.tally.trials
+
+
+def test_end_of_a_run_that_waited_for_a_person_is_a_point_of_its_own(campaign: Campaign) -> None:
+    report = campaign(doubter.asking, 1, at=("record_ended#2:inside",))
+    assert report.is_fine, described(report)
+    texts = [point.text for point in report.reference.points]
+    assert texts.index("record_ended:after") < texts.index("open_store#2:before")
+    assert texts[-1] == "record_ended#2:after"
+
+
+def test_process_frozen_at_the_end_after_an_answer_is_taken_over(campaign: Campaign) -> None:
+    report = campaign(doubter.asking, 1, mode="zombie", at=("record_ended#2:before",))
+    assert report.is_fine, described(report)
+
+
+def test_effect_of_a_restarted_run_is_the_same_in_whichever_process_it_goes_on(campaign: Campaign) -> None:
+    listed = [point.text for point in campaign(doubter.restarting, 1, at=("open_store:before",)).reference.points]
+    (third,) = [text for text in listed if text.startswith("look@") and text.endswith("~3/main.0:before_step")]
+    report = campaign(doubter.restarting, 1, at=(third,))
+    assert report.is_fine, described(report)
+
+
+def test_effect_killed_in_mid_body_that_its_check_found_is_not_called_lost(campaign: Campaign) -> None:
+    report = campaign(doubter.mailing, at=("halfway:inside",))
+    assert report.is_fine, described(report)
+    assert (report.tally.lost, report.tally.unjudged) == (0, 1)
+    assert "1 killed in mid-body happened, by their checks: not judged" in reports.text(report)
+
+
+def test_effect_killed_where_its_body_began_is_lost_whatever_its_check_says(campaign: Campaign) -> None:
+    report = campaign(doubter.boasting, at=("boast:inside_effect",))
+    assert kinds(report) == ["lost"]
+
+
+def test_step_that_gives_another_value_when_it_runs_anew_is_no_fault(campaign: Campaign) -> None:
+    report = campaign(doubter.game, at=("flip:after_step",))
+    assert report.is_fine, described(report)
+    assert (report.tally.equal, report.tally.not_compared) == (0, 1)
+    told = reports.text(report)
+    assert "0  of 0 compared; 1 not compared: a step gave another value" in told
+    assert told.endswith("1 result could not be compared.")
+    assert reports.campaign_object(report).results_not_compared == 1
+
+
+def test_value_recorded_before_a_kill_must_be_the_same_afterwards(tmp_path: Path) -> None:
+    def play(trial: Trial, plan: Plan) -> None:
+        trial.kill(plan.points[0])
+        last = trial.resume_to_the_end()
+        trial.recorded["main.0"] = '"heads"'
+        trial.judge(last)
+
+    with Laboratory(agent_subject(doubter.game), Options(jobs=1, folder=str(tmp_path))) as laboratory:
+        point = find_point(laboratory.reference.points, "flip:after_step")
+        tally = laboratory.play([Plan("every", (point,))], play)
+    assert [fault.what for fault in tally.faults] == ['main.0 was recorded as "heads", and now as "tails"']
+
+
+def test_step_that_is_given_other_arguments_after_a_kill_is_a_fault(campaign: Campaign) -> None:
+    report = campaign(doubter.misled, at=("remember@main.0:recorded",))
+    assert set(kinds(report)) == {"result", "values"}
+
+
+def test_fields_that_uncrashed_runs_agree_on_are_compared_where_others_differ(campaign: Campaign) -> None:
+    assert kinds(campaign(doubter.forgetful, at=("remember@main.0:recorded",))) == ["result"]
+    sound = campaign(doubter.forgetful, at=("create_run:after",))
+    assert (sound.tally.equal, sound.tally.not_compared) == (1, 0)
+    assert "Fields in which two uncrashed runs differ were not compared." in reports.text(sound)
+
+
+def test_result_that_was_not_compared_is_not_counted_as_equal(campaign: Campaign) -> None:
+    report = campaign(doubter.dated, sample=12)
+    assert report.is_fine, described(report)
+    assert (report.tally.equal, report.tally.not_compared) == (0, report.tally.trials)
+    assert "0  of 0 compared" in reports.text(report)
+
+
+def test_verdict_claims_no_more_than_was_judged(campaign: Campaign) -> None:
+    report = campaign(doubter.asking, 1, at=("look:recorded",))
+    (verdict,) = reports.verdict(report)
+    listed = len(report.reference.points)
+    assert verdict == (f"Every promise was kept at 1 of {listed} points. None of the kills landed inside an effect.")
+    (verdict,) = reports.verdict(campaign(doubter.dated, at=("look:recorded",)))
+    assert "No effect and no request to the outside was seen: only steps were judged." in verdict
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found", "differs"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 1, "b": 4}, ""),
+        ({"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 2, "b": 2}, ".a"),
+        ({"a": 1, "b": 2}, {"a": 1, "b": 3}, {"b": 2}, ".a"),
+        ({"a": [1, {"c": 2}]}, {"a": [5, {"c": 2}]}, {"a": [7, {"c": 3}]}, ".a.1"),
+        ([1, 2], [1, 3], "gone", ".0"),
+        ("x", "x", "y", "."),
+        ("x", "y", "z", ""),
+    ],
+)
+def test_results_are_compared_field_by_field(one: Any, other: Any, found: Any, differs: str) -> None:
+    assert Agreed(one, other).differs(found) == differs
+
+
+def test_results_without_a_common_field_are_not_compared_at_all() -> None:
+    assert Agreed({"a": 1}, {"a": 2}).is_empty
+    assert not Agreed({"a": 1, "b": 1}, {"a": 2, "b": 1}).is_empty
+    assert not Agreed(None, None).is_empty
