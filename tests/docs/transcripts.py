@@ -25,6 +25,8 @@ PRETENDED: Final = "/agents"
 """Where the pages say that everything happens."""
 
 _SECONDS: Final = 90.0
+_OTHERWISE: Final = ("PERDURE_", "PYTEST_", "CI", "BUILD_NUMBER")
+"""What changes how perdure or pytest print: pytest shortens no line where a service runs it."""
 _JOB: Final = re.compile(r"^(bash: line \d+: +\d+ .*|\[\d+\].*)\n", re.MULTILINE)
 _VOLATILE: Final = (
     (re.compile(r"\b[a-z]+-[a-z]+-\d+\b"), "NAME"),
@@ -117,7 +119,7 @@ class Shell:
     """One bash for a whole page, so that its jobs and variables are there for the next command."""
 
     def __init__(self, folder: Path) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "PYTEST_"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_OTHERWISE)}
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         quiet = {"PATH": programs, "PYTHONUNBUFFERED": "1", "COLUMNS": "100", "NO_COLOR": "1", "LOGNAME": "ada"}
         self._bash = subprocess.Popen(

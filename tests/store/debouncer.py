@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import itertools
 import sys
+import time
 from pathlib import Path
 
 from perdure.errors import PerdureError
@@ -15,20 +16,23 @@ from perdure.store.protocol import Store, Which
 from tests.store.journals import TERMS, debounced
 from tests.store.test_debounce import number_of
 
-STARTS, TAKES = 40, 5
-"""At least so many starts by each, and so many takes between them."""
+STARTS, TAKES, TAKERS = 40, 5, 2
+"""At least so many starts by each, and so many takes between the takers, who are so many."""
 
 
 def main(role: str, location: str, log: str, name: str) -> None:
     store = open_store(location)
     if role == "start":
-        for number in itertools.takewhile(lambda number: number < STARTS or takes(log) < TAKES, itertools.count()):
+        for number in itertools.takewhile(lambda number: number < STARTS or said(log, "took") < TAKES, itertools.count()):
             own = int(f"1{name}{number:06d}")
             note(log, f"begin {own}")
             note(log, f"accepted {own} {store.debounce_run(debounced(own)).run_id}")
     else:
         while take(store, log) or not Path(f"{log}.done").exists():
             pass
+        note(log, "finished")
+        while said(log, "finished") < TAKERS:  # whoever leaves first gives up what it took: the other may still look
+            time.sleep(0.01)
     store.close()
 
 
@@ -43,8 +47,9 @@ def take(store: Store, log: str) -> bool:
     return bool(queued)
 
 
-def takes(log: str) -> int:
-    return Path(log).read_text(encoding="utf-8").count("took ")
+def said(log: str, what: str) -> int:
+    """How many lines say so."""
+    return [line.split()[0] for line in Path(log).read_text(encoding="utf-8").splitlines()].count(what)
 
 
 def note(log: str, line: str) -> None:
