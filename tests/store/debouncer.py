@@ -23,7 +23,9 @@ STARTS, TAKES, TAKERS = 40, 5, 2
 def main(role: str, location: str, log: str, name: str) -> None:
     store = open_store(location)
     if role == "start":
-        for number in itertools.takewhile(lambda number: number < STARTS or said(log, "took") < TAKES, itertools.count()):
+        for number in itertools.count():
+            if number >= STARTS and said(log, "took") >= TAKES:
+                break
             own = int(f"1{name}{number:06d}")
             note(log, f"begin {own}")
             note(log, f"accepted {own} {store.debounce_run(debounced(own)).run_id}")
