@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from perdure import codec
 from perdure.engine.active import APPROVAL, Failed, Stop
 from perdure.engine.drive import drive, drive_async
-from perdure.engine.failure import rebuild
+from perdure.engine.failure import class_known_to, rebuild
 from perdure.engine.scope import current_frame, foreign_process
 from perdure.engine.signature import Signature, checked_name, is_storable_text, shown_call
 from perdure.errors import ApprovalDenied, JournalDiverged, NotInRun, UsageError, saved_steps
@@ -68,6 +68,10 @@ class Spec:
         """Whether a person must be asked before this call is performed."""
         return False
 
+    def known_exception(self, type_name: str) -> type[Exception] | None:
+        """The class that a recorded failure is rebuilt with, if this call can name it."""
+        return class_known_to(self.function, type_name)
+
 
 S = TypeVar("S", bound=Spec)
 
@@ -106,7 +110,7 @@ class Prepared(Generic[S]):
     def recorded(self, done: Done) -> Any:
         """The value a completed call left, or the failure it raised."""
         if done.failure is not None:
-            raise self.failed(rebuild(done.failure, self.spec.function, name=self.spec.name))
+            raise self.failed(rebuild(done.failure, self.spec.known_exception, name=self.spec.name))
         try:
             return codec.unseal(self.active.load_value(done.value, done.blob), self.spec.signature.returns)
         except ValueError as error:

@@ -56,9 +56,9 @@ def exhausted(name: str, attempts: int, error: BaseException) -> Failure:
     )
 
 
-def rebuild(failure: Failure, function: Callable[..., Any], *, name: str) -> Exception:
-    """The exception the agent gets: the same at the first run as at every replay."""
-    kind = _known_class(failure.type, function)
+def rebuild(failure: Failure, known: Callable[[str], type[Exception] | None], *, name: str) -> Exception:
+    """The exception the agent gets, the same at the first run as at every replay; `known` finds a class by its name."""
+    kind = known(failure.type)
     if kind is not None and issubclass(kind, PerdureError):
         return kind(failure.message, safe=failure.safe, hint=failure.hint)
     if kind is not None and failure.plain:
@@ -102,7 +102,8 @@ def passed_scopes(active: Active, reopened: tuple[str, ...]) -> dict[str, Passed
     }
 
 
-def _known_class(type_name: str, function: Callable[..., Any]) -> type[Exception] | None:
+def class_known_to(function: Callable[..., Any], type_name: str) -> type[Exception] | None:
+    """The exception class of this name that a function's own code can name."""
     module, _, name = type_name.rpartition(".")
     namespaces: list[dict[str, Any]] = [getattr(function, "__globals__", {})]
     if module == "builtins":

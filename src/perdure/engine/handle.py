@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from perdure import clock
 from perdure.engine import lifecycle, whereabouts
 from perdure.engine.control import cancel
 from perdure.engine.execute import LOOK_SECONDS, has_unheard
-from perdure.engine.failure import rebuild
+from perdure.engine.failure import class_known_to, rebuild
 from perdure.engine.session import session
 from perdure.errors import PerdureError, ResumeError, RunCancelled, RunPaused
 from perdure.records import Ended, RunState, WaitReason, read_body
@@ -112,7 +113,7 @@ class Distant(Handle[T]):
         ended: Ended = read_body(session().store.load_journal(run.run_id)[-1])
         if ended.failure is None:
             raise _why_stopped(run)
-        raise rebuild(ended.failure, self._spec.function, name=f"Run {run.name}")
+        raise rebuild(ended.failure, functools.partial(class_known_to, self._spec.function), name=f"Run {run.name}")
 
 
 def _pauses() -> Iterator[float]:

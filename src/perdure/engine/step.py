@@ -54,12 +54,12 @@ def step(
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        return wrapped(Spec(function, name=name, retry=retry, timeout=timeout, key=key), _flow)
+        return wrapped(Spec(function, name=name, retry=retry, timeout=timeout, key=key), step_flow)
 
     return decorate if function is None else decorate(function)
 
 
-def _flow(prepared: Prepared[Spec]) -> Generator[Operation, Any, Any]:
+def step_flow(prepared: Prepared[Spec]) -> Generator[Operation, Any, Any]:
     """Attempt the body until it succeeds or the policy ends; commit what happened; hand on what was stored."""
     active, spec, decision = prepared.active, prepared.spec, prepared.decision
     if not isinstance(decision, Fresh):
@@ -97,7 +97,7 @@ def refuse_late(prepared: Prepared[S], kind: Kind, decision: Fresh) -> Generator
     """No attempt begins past the deadline of the policy: the last one before a crash was the last."""
     spec = prepared.spec
     if decision.last is not None and clock.wall_seconds() - decision.since >= spec.retry.deadline_seconds:
-        error = rebuild(decision.last, spec.function, name=spec.name)
+        error = rebuild(decision.last, spec.known_exception, name=spec.name)
         raise (yield from record_failure(prepared, kind, error, attempt=decision.attempt - 1, seconds=0.0)) from None
 
 
@@ -172,7 +172,7 @@ def record_failure(
     if touched is not NOTHING:
         active.resources.commit(touched)
         heed_problem(active, touched)
-    return prepared.failed(rebuild(failure, spec.function, name=spec.name))
+    return prepared.failed(rebuild(failure, spec.known_exception, name=spec.name))
 
 
 def heed_problem(active: Active, touched: Touched) -> None:

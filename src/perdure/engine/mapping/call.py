@@ -216,7 +216,7 @@ class MapCall(Prepared[MapSpec]):
             raise self.unloadable(error) from error
 
     def _failure(self, failure: Failure) -> Exception:
-        return rebuild(failure, self.work.function, name=self.work.name)
+        return rebuild(failure, self.spec.known_exception, name=self.work.name)
 
 
 def _now(prepared: MapCall) -> Mapped[Any]:
