@@ -32,7 +32,7 @@ docs: .venv/installed ## Write the reference anew and build the site into build/
 	@echo 'build/docs/index.html'
 
 torture: .venv/installed ## Run the long campaigns of crashes
-	@.venv/bin/python -m pytest -n 2 -m torture
+	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 -m torture
 
 clean: ## Remove .venv, builds and caches
 	@rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from perdure.queues import forget_declared
-from tests import summary
+from tests import scratch, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,9 @@ settings.load_profile("unhurried")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Before anything asks where temporary files are; the processes that pytest-xdist starts inherit the answer.
+scratch.begin()
+
 
 @pytest.fixture(autouse=True)
 def queues_of_its_own() -> Iterator[None]:
@@ -38,6 +41,11 @@ def queues_of_its_own() -> Iterator[None]:
 
 def pytest_configure() -> None:
     summary.begin()
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    if exitstatus != pytest.ExitCode.OK:
+        scratch.keep()
 
 
 @pytest.hookimpl(tryfirst=True)

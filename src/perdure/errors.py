@@ -10,6 +10,7 @@ PerdureError                      exit code
 │   └── InvalidSettings
 ├── ResumeError                   5
 │   ├── JournalDiverged
+│   ├── UnprotectedCall
 │   ├── CheckpointCorrupt         6
 │   ├── CommitsLost               6
 │   ├── FormatTooNew              6
@@ -169,6 +170,12 @@ class JournalDiverged(ResumeError):
     """The code now makes another call than the one the journal recorded at this place."""
 
     code = "journal_diverged"
+
+
+class UnprotectedCall(ResumeError):
+    """A script that must be protected as a whole made a call that perdure cannot protect."""
+
+    code = "unprotected_call"
 
 
 class CheckpointCorrupt(ResumeError):

@@ -418,9 +418,9 @@ class Opened(Struct, frozen=True, omit_defaults=True):
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
-    """Body of a note: something worth knowing that no replay depends on."""
+    """Body of a note: what belongs to no call but is worth knowing; of a script, its seed and what clocks told it."""
 
-    about: Literal["progress", "reminder", "escalation", "children"]
+    about: Literal["progress", "reminder", "escalation", "children", "seed", "drawn"]
     text: str = ""
     done: float = 0.0
     total: float = 0.0

@@ -156,6 +156,16 @@ def version_to_pin() -> str:
     return settings.version if settings.pin_runs else ""
 
 
+def project_table(name: str, directory: Path | None = None) -> tuple[dict[str, Any], str]:
+    """A table of the project that holds no settings, `[tool.perdure.NAME]`, and how to speak of it."""
+    path = (directory or _working_directory()) / "pyproject.toml"
+    found = _tables(path).get(name, {})
+    where = f"[tool.perdure.{name}] of {path}"
+    if not isinstance(found, dict):
+        raise InvalidSettings(f"{where} is no table.", safe="nothing was started.", hint=f"write [tool.perdure.{name}]")
+    return found, where
+
+
 def _working_directory() -> Path:
     try:
         return Path.cwd()
@@ -182,6 +192,17 @@ def _from_environment() -> dict[str, Given]:
 
 def _from_project(directory: Path) -> dict[str, Given]:
     path = directory / "pyproject.toml"
+    known = Settings.__struct_fields__
+    given = {
+        name: Given(value, f"{name} in [tool.perdure] of {path}")
+        for name, value in _tables(path).items()
+        if name in known or not isinstance(value, dict)  # tables of other names are no settings
+    }
+    return _checked(given)
+
+
+def _tables(path: Path) -> dict[str, Any]:
+    """All that a project says to perdure."""
     try:
         written = path.stat()
     except OSError:
@@ -190,7 +211,7 @@ def _from_project(directory: Path) -> dict[str, Given]:
 
 
 @functools.lru_cache(maxsize=8)
-def _read_project(path: Path, _modified: int, _size: int) -> dict[str, Given]:
+def _read_project(path: Path, _modified: int, _size: int) -> dict[str, Any]:
     """The table in this file, read again only when the file has changed."""
     import tomllib  # only a project with settings of its own pays for the parser
 
@@ -208,13 +229,7 @@ def _read_project(path: Path, _modified: int, _size: int) -> dict[str, Given]:
                 safe="nothing was started.",
                 hint="write the settings below [tool.perdure]",
             )
-    known = Settings.__struct_fields__
-    given = {
-        name: Given(value, f"{name} in [tool.perdure] of {path}")
-        for name, value in found.items()
-        if name in known or not isinstance(value, dict)  # tables of other names are no settings
-    }
-    return _checked(given)
+    return found
 
 
 def _read(given: dict[str, Given]) -> Settings:

@@ -35,9 +35,9 @@ class Ended:
 class Nursery:
     """A process that has imported perdure and an agent, and forks a child for each request."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, *, python: str = sys.executable) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.nursery", module],
+            [python, "-m", "tests.crash.nursery", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

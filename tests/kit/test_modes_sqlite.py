@@ -56,9 +56,11 @@ def test_damage_is_harmless_or_named_and_never_silent(tmp_path: Path, trials: in
     report = campaign("flip", "errand", tmp_path, trials=trials, seed=16)
     expect_fine(report)
     counts = report.tally.counts
-    assert counts["named"] > 0
-    assert counts["repaired"] > 0
-    assert counts["harmless"] > 0
+    assert counts[damage.FLIPPED] + counts[damage.CUT] == report.tally.landed
+    assert counts[damage.DETECTED] + counts[damage.HARMLESS] == report.tally.landed
+    assert counts[damage.REPAIRED] + counts.get(damage.PUT_BACK, 0) == counts[damage.DETECTED]
+    assert counts[damage.HARMLESS] > 0
+    assert counts[damage.REPAIRED] > 0
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,12 @@ def _choice_options(command: F) -> F:
             click.option("--stub", "stubs", metavar="NAME=JSON", multiple=True, help="What a body returns instead."),
             click.option("--copy", "files", metavar="FILE", multiple=True, help="Put a copy where each trial runs."),
             click.option(
+                "--compare", metavar="PATH", multiple=True, help="A file or folder that must be left as without a kill."
+            ),
+            click.option(
+                "--expect-failure", "fails", is_flag=True, help="It is meant to fail, always in the same way."
+            ),
+            click.option(
                 "--outside-delay",
                 metavar="SECONDS",
                 type=click.FloatRange(0),
@@ -344,6 +350,8 @@ def _options(chosen: dict[str, Any], picked: str) -> Options:
         folder=_folder(chosen["folder"]),
         keep=chosen["keep"],
         sure=chosen["sure"],
+        compare=chosen["compare"],
+        fails=chosen["fails"],
         files=tuple(str(Path(file).expanduser().absolute()) for file in chosen["files"]),
         settings=_settings(),
         **given,

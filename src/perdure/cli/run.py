@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from perdure.adapters.script.order import Order
 from perdure.cli.app import targeted_agent
 from perdure.cli.arguments import bound_arguments
 from perdure.cli.contract import run_object
@@ -61,6 +62,8 @@ def request_options(command: F) -> F:
 @click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_files)
 @request_options
 @click.option("--fresh", is_flag=True, help="Start over, even if an unfinished run of the same call is there.")
+@click.option("--no-resume", is_flag=True, help="Neither resume an unfinished run nor start a killed script again.")
+@click.option("--strict", is_flag=True, help="Stop a script at the first call that cannot be protected.")
 @json_option(Moved)
 @store_option
 def run(
@@ -71,20 +74,32 @@ def run(
     tags: tuple[str, ...],
     deadline: str | None,
     fresh: bool,
+    no_resume: bool,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Run a script or an agent; killed, the same command resumes it.
 
     TARGET is script.py, executed as Python would with the arguments that follow; or an agent, as script.py:agent or
     module:agent, with arguments name=value, each JSON or a text. An agent's result is printed as JSON.
+
+    A script that knows nothing of perdure is a run as a whole: its model calls and its tools are recorded, a crash
+    starts it again, and what could not be protected is said.
     """
     del as_json
     match parse_target(target):
         case Script(path):
-            _refuse_for_script(run_id, tags, deadline, fresh=fresh)
-            return _end_of(run_script(path, arguments))
+            order = Order(run_id, fresh, not no_resume, tags_of(tags, safe="nothing was started."), deadline, strict)
+            return _end_of(run_script(path, arguments, order, restarts=not no_resume))
         case AgentTarget() as found:
-            _run_agent(found, arguments, request_of(run_id, tags, deadline, fresh=fresh))
+            if strict:
+                raise UsageError(
+                    "--strict is for a script that knows nothing of perdure, and the target is an agent.",
+                    safe="nothing was started.",
+                    hint="leave it out: in an agent, what is a step or an effect is protected",
+                )
+            request = request_of(run_id, tags, deadline, fresh=fresh)
+            _run_agent(found, arguments, msgspec.structs.replace(request, resumes=not no_resume))
     return 0
 
 
@@ -119,15 +134,3 @@ def _end_of(end: ScriptEnd) -> int:
                 shown = run_object(newest, status_of(store, newest))
         print_json(Moved(shown, None, Saved(), end.code))
     return end_alike(end.code)
-
-
-def _refuse_for_script(run_id: str | None, tags: tuple[str, ...], deadline: str | None, *, fresh: bool) -> None:
-    """A script says itself what it runs: options of ours would be lost on it."""
-    given = {"--id": run_id, "--tag": tags, "--deadline": deadline, "--fresh": fresh}
-    named = [option for option, value in given.items() if value]
-    if named:
-        raise UsageError(
-            f"{named[0]} is for an agent, and the target is a script.",
-            safe="nothing was started.",
-            hint="name the agent: perdure run script.py:agent; or say it in the script: perdure.run(agent, run_id=…)",
-        )

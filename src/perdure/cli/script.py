@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import ctypes
+import itertools
 import os
 import resource
 import signal
@@ -16,17 +17,22 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from perdure import clock
+from perdure.adapters.script.order import CHILD, Order
+from perdure.adapters.script.reading import uses_perdure
 from perdure.cli.mode import mode
 from perdure.cli.options import command, looking, named_store
 from perdure.cli.screen import bold, tell
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, UsageError
 from perdure.records import FINISHED, Delivery, Kind, Run, read_body
 from perdure.settings import current_settings
 from perdure.store.protocol import Which
 from perdure.telemetry.text import counted, legible
+from perdure.worker.death import Famine, cause_of
+from perdure.worker.supervisor import record_death
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +45,14 @@ _FROM_KERNEL: Final = 0x80
 
 _DIE_WITH_PARENT: Final = 1
 """Linux: PR_SET_PDEATHSIG."""
+
+_CRASHES: Final = frozenset(
+    {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGSYS}
+)
+"""Signals that nobody sends to a script to have it stop: the system takes it, or it breaks."""
+
+_PAUSES: Final = (1.0, 2.0, 4.0, 8.0)
+"""For how many seconds a script that was killed is left alone before it goes on."""
 
 _NOT_EXECUTED: Final = 127
 _STANDARD_OUTPUT: Final = 1
@@ -53,10 +67,46 @@ class ScriptEnd(Struct, frozen=True):
     runs: list[Run]
 
 
-def run_script(path: str, arguments: Sequence[str]) -> ScriptEnd:
-    """Run the script to its end; one that was killed is said to be, with what is saved."""
+def run_script(path: str, arguments: Sequence[str], order: Order, *, restarts: bool) -> ScriptEnd:
+    """Run the script to its end; one that was killed is said to be, with what is saved.
+
+    One that says itself what its runs are is executed as it is. Any other is a run as a whole, and where it was killed
+    or crashed it is started again, until the run has ended too many deliveries.
+    """
+    if uses_perdure(path):
+        refuse_order(order)
+        return _run_plain(path, arguments)
+    return _run_conducted(path, arguments, order, restarts=restarts)
+
+
+def _run_conducted(path: str, arguments: Sequence[str], order: Order, *, restarts: bool) -> ScriptEnd:
+    famine = Famine()
+    for deaths in itertools.count():
+        began_at = clock.wall_seconds()
+        shown = msgspec.json.encode(order).decode()
+        pid, status = _executed([sys.executable, CHILD, shown, path, *arguments])
+        code = os.waitstatus_to_exitcode(status)
+        runs = _runs_of(pid, since_at=began_at) if code < 0 or mode.as_json else []
+        if code >= 0:
+            return ScriptEnd(code, runs)
+        run = next((run for run in runs if run.state not in FINISHED), None)
+        if run is not None and run.holder:
+            record_death(current_settings(), run.holder, cause_of(status, starved=famine.took(pid, status)))
+        if run is None or not restarts or -code not in _CRASHES:
+            _say_killed(path, -code, runs)
+            return ScriptEnd(code, runs)
+        seconds = _PAUSES[min(deaths, len(_PAUSES) - 1)]
+        saved = f"{bold(run.name)} has {counted(run.steps, 'step')} saved"
+        tell(f"perdure: {legible(path)} was {cause_of(status)}; {saved}, and goes on in {seconds:g} s")
+        clock.pause(seconds)
+        order = msgspec.structs.replace(order, run_id=run.run_id, fresh=False, again=True)
+    raise AssertionError  # counting does not end
+
+
+def _run_plain(path: str, arguments: Sequence[str]) -> ScriptEnd:
     began_at = clock.wall_seconds()
-    pid, code = _executed([sys.executable, path, *arguments])
+    pid, status = _executed([sys.executable, path, *arguments])
+    code = os.waitstatus_to_exitcode(status)
     runs = _runs_of(pid, since_at=began_at) if code < 0 or mode.as_json else []
     if code < 0:
         _say_killed(path, -code, runs)
@@ -64,6 +114,24 @@ def run_script(path: str, arguments: Sequence[str]) -> ScriptEnd:
         named = command("run", f"{path}:{idle[0]}")
         tell(f"perdure: {legible(path)} only defines {counted(len(idle), 'agent')}; nothing was run. Name one: {named}")
     return ScriptEnd(code, runs)
+
+
+def refuse_order(order: Order) -> None:
+    """A script that uses perdure says itself what it runs: options of ours would be lost on it."""
+    given = {
+        "--id": order.run_id,
+        "--tag": order.tags,
+        "--deadline": order.deadline,
+        "--fresh": order.fresh,
+        "--strict": order.strict,
+    }
+    named = [option for option, value in given.items() if value]
+    if named:
+        raise UsageError(
+            f"{named[0]} is for an agent, and the target is a script that uses perdure itself.",
+            safe="nothing was started.",
+            hint="name the agent: perdure run script.py:agent; or say it in the script: perdure.run(agent, run_id=…)",
+        )
 
 
 def idle_agents(path: str) -> list[str]:
@@ -110,7 +178,7 @@ def end_alike(code: int) -> int:
 
 
 def _executed(command: list[str]) -> tuple[int, int]:
-    """Execute a command to its end, and pass on what is sent to us meanwhile; its pid, and how it ended.
+    """Execute a command to its end, and pass on what is sent to us meanwhile; its pid, and its wait status.
 
     Signals are blocked before the script is there, so none is lost, and taken one by one together with its death.
     """
@@ -122,7 +190,7 @@ def _executed(command: list[str]) -> tuple[int, int]:
             number, is_shared = _next_signal(numbers)
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                return pid, os.waitstatus_to_exitcode(status)
+                return pid, status
             if number != signal.SIGCHLD and not is_shared:
                 os.kill(pid, number)
     finally:

@@ -106,6 +106,8 @@ class Request(Struct, frozen=True):
     deadline_seconds: float = 0.0
     placement: Placement | None = None
     """Where it waits for a worker; None where it is not left to one."""
+    resumes: bool = True
+    """Whether an unfinished run of the same call may be meant."""
 
 
 def enter(session: Session, spec: AgentSpec, request: Request) -> Active | Finished:
@@ -133,6 +135,12 @@ def _entered(session: Session, spec: AgentSpec, request: Request) -> Active | Fi
         known = session.store.read_run(_checked_id(request.run_id))
     elif not request.fresh:
         known = _resumable(session, spec, digest)
+        if known is not None and not request.resumes:
+            raise UsageError(
+                f"Run {known.name} of the same call is unfinished.",
+                safe="nothing was started, and the run is untouched.",
+                hint=f"leave --no-resume out to go on with it; {START_OVER}; perdure show {known.name}",
+            )
     if known is None:
         _refuse_reserved(request.run_id)
         known, records = _create(session, spec, arguments, request)

@@ -25,6 +25,7 @@ from perdure.testing.crash.subject import Subject, agent_subject
 if TYPE_CHECKING:
     from perdure.testing.crash.tally import Fault
 
+_IN_A_TEST: Final = "CrashFailed.report.tally.faults has them all"
 _AROUND: Final = 12
 """So many records of a journal are shown, the last ones."""
 
@@ -36,6 +37,8 @@ _METHODS: Final = (
     (r"--setup FILE", ".setup(FILE)"),
     (r"--stub NAME=JSON", ".stub(NAME, VALUE)"),
     (r"--stub (\S+?)=…", r".stub('\1', …)"),
+    (r"--compare (\S+)", r".comparing('\1')"),
+    (r"--expect-failure", ".expecting_failure()"),
     (r"--answer JSON", ".answering(VALUE)"),
     (r"--signal (\S+)=JSON", r".signalling('\1', VALUE)"),
     (r"--racers (-?\d+)", r".racers(\1)"),
@@ -50,6 +53,11 @@ _METHODS: Final = (
 
 class CrashFailed(AssertionError):
     """A campaign found a promise that was not kept, or landed no kill; the message is its report."""
+
+    def __init__(self, message: str, report: Report | None = None) -> None:
+        super().__init__(message)
+        self.report = report
+        """What was counted, and every fault; None where nothing could be played."""
 
 
 class Crash:
@@ -144,6 +152,14 @@ class Campaign:
         """Give each trial a copy of these files and folders."""
         return self._with(files=(*self._options.files, *(str(Path(each).absolute()) for each in files)))
 
+    def comparing(self, *paths: str | os.PathLike[str]) -> Self:
+        """Let these files and folders, where the run is started, be left as they are without a kill."""
+        return self._with(compare=(*self._options.compare, *(os.fspath(each) for each in paths)))
+
+    def expecting_failure(self) -> Self:
+        """The run is meant to fail: its failure must be the same after every kill."""
+        return self._with(fails=True)
+
     def on(self, store: str) -> Self:
         """Keep the runs on this PostgreSQL server, each trial in a schema of its own."""
         return self._with(store=store)
@@ -164,7 +180,7 @@ class Campaign:
         except PerdureError as error:
             raise CrashFailed(in_words_of_fixture("\n".join(error.lines()))) from None
         if not report.is_fine:
-            raise CrashFailed("\n".join(_told(report)))
+            raise CrashFailed("\n".join(_told(report)), report)
         return report
 
 
@@ -201,7 +217,7 @@ def _typed(subject: Subject, agent: Callable[..., Any]) -> Subject:
 
 def _told(report: Report) -> Iterator[str]:
     """The report, and what the journal of the first bad trial says."""
-    yield reports.text(report)
+    yield reports.text(report, elsewhere=_IN_A_TEST)
     first = next(iter(report.tally.faults), None)
     if first is not None:
         yield from _timeline(first)

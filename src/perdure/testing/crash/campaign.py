@@ -16,13 +16,15 @@ from msgspec import Struct
 from perdure import clock
 from perdure.errors import UsageError
 from perdure.testing.crash.bodies import UNKNOWN_STUB
+from perdure.testing.crash.contents import refuse_elsewhere, refuse_missing
 from perdure.testing.crash.leftovers import FOLDERS, claimed, sweep
 from perdure.testing.crash.modes import Plan, load_mode, refuse_mode
 from perdure.testing.crash.nursery import Nursery
 from perdure.testing.crash.oracle import Oracle
 from perdure.testing.crash.place import Place, refuse_unreachable
 from perdure.testing.crash.reference import compared, observed
-from perdure.testing.crash.tally import Tally, summed
+from perdure.testing.crash.strays import end_strays
+from perdure.testing.crash.tally import Tally, forgiven, summed
 from perdure.testing.crash.trial import Bench, Reference, Trial
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ class Laboratory:
         self._is_interrupted = False
 
     def __enter__(self) -> Self:
+        refuse_elsewhere(self.options.compare)
         refuse_unreachable(self.options.store)
         with contextlib.ExitStack() as stack:
             parent = Path(self.options.folder or tempfile.gettempdir())
@@ -131,7 +134,7 @@ class Laboratory:
             except BaseException:
                 self._end(trial, keep=True)
                 raise
-            self._end(trial, keep=bool(trial.tally.faults))
+            trial.tally.strays += self._end(trial, keep=bool(trial.tally.faults))
             if not self._is_interrupted:  # else its processes were ended by us, and it proves nothing
                 played.add(trial.tally)
             return trial.tally
@@ -139,7 +142,7 @@ class Laboratory:
         with self._several(jobs or self.options.jobs) as pool:
             futures = [pool.submit(one, plan) for plan in plans]
             try:
-                tally = summed(future.result() for future in futures)
+                tally = forgiven(summed(future.result() for future in futures))
             except BaseException:
                 for future in futures:
                     future.cancel()
@@ -164,16 +167,20 @@ class Laboratory:
                 self._bench.nursery.stop()
                 raise
 
-    def _end(self, trial: Trial, *, keep: bool) -> None:
+    def _end(self, trial: Trial, *, keep: bool) -> list[str]:
+        """Tidy up after a trial; the processes that its bodies left behind, which are ended."""
+        strays = end_strays(self._oracle.outside(trial.name, ""), trial.place.folder)
         keep = keep and not self._is_interrupted
         self._is_kept = self._is_kept or keep
         trial.place.clear(keep=keep or self.options.keep)
         self._oracle.forget(trial.name)
+        return strays
 
     def _observe(self) -> Reference:
         """Two uncrashed runs: what differs between them is not held against a crashed one."""
         with self._several(2) as pool:
             observations = list(pool.map(lambda _: self._observe_once(), range(2)))
+        refuse_missing(self.options.compare, {name for each in observations for name in each.contents})
         return compared(*observations, explore=self._explore)
 
     def _observe_once(self) -> Any:

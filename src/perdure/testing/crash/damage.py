@@ -16,6 +16,24 @@ from msgspec import Struct
 from perdure.testing.crash.dice import Dice
 
 KINDS: Final = ("value", "structure", "anywhere", "cut")
+FLIPPED: Final = "bits flipped"
+CUT: Final = "files cut"
+NOTHING: Final = "nothing to damage"
+DETECTED: Final = "damage detected"
+HARMLESS: Final = "damage without harm"
+REPAIRED: Final = "repaired"
+PUT_BACK: Final = "put back"
+NOTES: Final = {
+    FLIPPED: "in a recorded value, in the structure of a page, or in any byte that is used",
+    CUT: "at any length",
+    NOTHING: "the kill came before there was a store, or before it held a value",
+    DETECTED: "named by whoever read the store, who went no further",
+    HARMLESS: "nobody needed what was damaged: every promise was kept",
+    REPAIRED: "of those detected, with perdure repair; then the run went on",
+    PUT_BACK: "of those detected, what repair could not save: from a copy",
+}
+"""What is counted of damage, and what each count means."""
+
 _PAGE_BYTES: Final = 4096
 _LOG_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
 _STRUCTURE_BYTES: Final = 40

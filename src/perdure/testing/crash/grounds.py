@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from perdure.errors import EffectInDoubt, LeaseLapsed, RunHeld, RunWaits, StoreError, UsageError
+from perdure.records import Kind
 
 if TYPE_CHECKING:
+    from perdure.testing.crash.evidence import Evidence
     from perdure.testing.crash.nursery import Ended
     from perdure.testing.crash.options import Options
     from perdure.testing.crash.points import Point
     from perdure.testing.crash.trial import Reference, Trial
 
+ACKNOWLEDGED: Final = "acknowledged"
+UNSYNCED: Final = "unsynced, lost"
+"""How steps are counted that a run of `durability="process"` lost with the power, as it may."""
+
+KILLS: Final = "kills before that"
 UNSTARTED: Final = "nothing of yours was touched."
 _BY_EXIT_CODE: Final = {error.exit_code: error.code for error in (RunWaits, EffectInDoubt, RunHeld, StoreError)}
 _TRACEBACK: Final = "Traceback (most recent call last)"
@@ -65,21 +72,43 @@ def kill_first(trial: Trial, point: Point) -> None:
     tally = trial.tally
     planned, landed = tally.planned, tally.landed
     trial.kill(point)
-    tally.count("kills", tally.landed - landed)
+    tally.count(KILLS, tally.landed - landed)
     tally.planned, tally.landed = planned, landed
 
 
-def acknowledged(trial: Trial, life: str) -> set[str]:
+def judge_acknowledged(trial: Trial, life: str, standing: Evidence) -> None:
+    """Everything that a process was told is saved must be there; `standing` is what was committed at its point.
+
+    A run of `durability="process"` may lose what it recorded after its newest effect: only effects are synced.
+    """
+    told = _acknowledged(trial, life)
+    synced = told - _unsynced(standing, told)
+    trial.tally.count(ACKNOWLEDGED, len(told))
+    kept = {f"{each.label}{key}" for each in trial.evidence().runs for key, _ in each.journal.completed()}
+    for key in sorted(told - kept):
+        trial.recorded.pop(key, None)
+        if key in synced:
+            trial.tally.count("acknowledged and lost")
+            trial.fault("unsaved", f"{key} was acknowledged, and is gone")
+        else:
+            trial.tally.count(UNSYNCED)
+
+
+def _acknowledged(trial: Trial, life: str) -> set[str]:
     """The calls of which a traced process was told that they are saved."""
     passed = trial.account().passed.get(life, [])
     return {key for _, window, key, _ in passed if window in ("recorded", "after_receipt")}
 
 
-def judge_acknowledged(trial: Trial, life: str) -> None:
-    """Everything that a process was told is saved must be there."""
-    told = acknowledged(trial, life)
-    trial.tally.count("acknowledged", len(told))
-    kept = {f"{each.label}{key}" for each in trial.evidence().runs for key, _ in each.journal.completed()}
-    for key in sorted(told - kept):
-        trial.tally.count("acknowledged and lost")
-        trial.fault("unsaved", f"{key} was acknowledged, and is gone")
+def _unsynced(standing: Evidence, told: set[str]) -> set[str]:
+    """The calls that nobody promised would survive a loss of power: recorded by a run that is not synced, and after
+    its newest effect that was acknowledged.
+    """
+    found: set[str] = set()
+    for each in standing.runs:
+        if each.run.durability == "process":
+            keys = [f"{each.label}{record.key}" for record in each.records]
+            kinds = [record.kind for record in each.records]
+            effects = [at for at, kind in enumerate(kinds) if kind == Kind.RECEIPT and keys[at] in told]
+            found |= set(keys[max(effects, default=-1) + 1 :])
+    return found

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.errors import PerdureError
+from perdure.testing.crash.contents import differences, read_contents
 from perdure.testing.crash.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -19,9 +20,11 @@ SHOWN_CHARACTERS: Final = 400
 def judge_all(trial: Trial, last: Ended) -> None:
     """Effects first; of a run that came to its end also its result, and whether one more resume changes anything."""
     is_done = trial.is_done(last)
-    varied = varied_call(trial)
+    wandered = stray_call(trial)
+    varied = trial.reference.varies or wandered or varied_call(trial)
     if varied:
         trial.tally.varied += 1
+        trial.tally.varies = trial.tally.varies or wandered
         _judge_repeats(trial)
     else:
         _judge_effects(trial, is_done=is_done)
@@ -32,11 +35,12 @@ def judge_all(trial: Trial, last: Ended) -> None:
             trial.tally.equal += judge_result(trial, last)
         _judge_values(trial, varied=varied)
         _judge_again(trial, last)
+        _judge_files(trial)
 
 
 def judge_result(trial: Trial, ended: Ended, *, who: str = "it") -> bool:
     """Whether a process returned what two uncrashed runs agree on; where it did not, that is a fault."""
-    if varied_call(trial):
+    if trial.reference.varies or stray_call(trial) or varied_call(trial):
         return False
     expected, found = trial.reference.result, trial.result(ended)
     field = trial.reference.agreed.differs(found)
@@ -60,6 +64,16 @@ def varied_call(trial: Trial) -> str:
         if is_other and is_kept and arguments.get(key) == reference.arguments.get(key):
             return key
     return ""
+
+
+def stray_call(trial: Trial) -> str:
+    """A call that the uncrashed run does not make, by a process before which nothing had happened: no kill is to blame.
+
+    The agent itself goes one way or the other then.
+    """
+    calls = trial.reference.calls
+    made = ((body.name, body.key) for body in trial.account().bodies if body.life in trial.fresh)
+    return next((f"{name}@{key}" for name, key in made if calls and (name, key) not in calls), "")
 
 
 def _readable(trial: Trial) -> Evidence:
@@ -149,7 +163,10 @@ def _named(request: tuple[str, ...]) -> str:
 
 
 def _judge_count(trial: Trial, effect: str, happened: int, wanted: int, *, is_done: bool = False) -> None:
-    if happened > wanted:
+    if happened > wanted == 0:
+        trial.tally.repeated += happened
+        trial.fault("extra", f"{effect} happened {happened} times, and never without a kill")
+    elif happened > wanted:
         trial.tally.repeated += happened - wanted
         trial.fault("repeated", f"{effect} happened {happened} times instead of {wanted}")
     elif happened < wanted and is_done:
@@ -170,9 +187,26 @@ def _judge_values(trial: Trial, *, varied: str) -> None:
             trial.fault("values", f"{key} was recorded as {shown(value)}, and now as {shown(values.get(key))}")
 
 
+def _judge_files(trial: Trial) -> None:
+    """The files that somebody named are left as they are without a kill."""
+    if not trial.options.compare:
+        return
+    reference, found = trial.reference, read_contents(trial.place.work, trial.options.compare)
+    told = differences(reference.contents, found, varying=reference.varying_files)
+    for each in told:
+        trial.fault("files", each)
+    trial.tally.files_equal += not told
+
+
 def _judge_again(trial: Trial, last: Ended) -> None:
-    """Starting a completed run again returns its result, executes nothing and writes nothing."""
+    """Starting a completed run again returns its result, executes nothing and writes nothing.
+
+    A failed one is attempted again, and fails in the same way: what was completed is not executed for it.
+    """
     if not trial.reference.is_quiet_again:
+        return
+    if trial.reference.fails:
+        trial.tally.again += trial.result(trial.live()) == trial.result(last)
         return
     before, known = trial.evidence().marks(), trial.account()
     again = trial.live()

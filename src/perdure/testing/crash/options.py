@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 from msgspec import Struct, field
 
@@ -44,6 +45,10 @@ class Options(Struct, frozen=True, kw_only=True):
     """Keep every trial's folder, not only those of trials with a fault."""
     files: tuple[str, ...] = ()
     """Files and folders that each trial gets a copy of."""
+    compare: tuple[str, ...] = ()
+    """Files and folders, by their paths where the run is started, that must be left as they are without a kill."""
+    fails: bool = False
+    """Whether the run is meant to fail: its failure is then what came of it."""
     sure: bool = False
     """Whether the server of the store may be killed."""
     settings: dict[str, str] = {}
@@ -61,8 +66,17 @@ def replay_words(options: Options) -> list[str]:
         words += ["--signal", f"{name}={payload}"]
     for file in options.files:
         words += ["--copy", file]
+    for path in options.compare:
+        words += ["--compare", path]
+    if options.fails:
+        words += ["--expect-failure"]
     if options.timeout_seconds != Options().timeout_seconds:
         words += ["--timeout", f"{options.timeout_seconds:g}"]
     if options.outside_seconds:
         words += ["--outside-delay", f"{options.outside_seconds:g}"]
     return words
+
+
+def replay_settings(options: Options) -> list[str]:
+    """The settings of the campaign that a replay needs as well, as a shell takes them before a command."""
+    return [f"{name}={shlex.quote(value)}" for name, value in sorted(options.settings.items())]

@@ -50,6 +50,18 @@ _NAMED: Final[dict[tuple[str, str], str]] = {
 _SAME_AS_BODY: Final = frozenset({(Kind.STEP, "before"), (Kind.RECEIPT, "before")})
 """Nothing happens between the end of a body and these: they would be the same moment twice."""
 
+BOOKKEEPING: Final = frozenset(
+    {
+        "open_store",
+        "join",
+        "claim_run",
+        "post",
+        *(f"record_{kind}" for kind in (Kind.DELIVERY, Kind.NOTE, Kind.OBSERVED)),
+    }
+)
+"""Writes that say who holds a run and what it heard of others: where runs are under way at once, they come in any
+order, and none of that is the agent's doing."""
+
 _SHOWN: Final = 6
 
 
@@ -72,6 +84,11 @@ class Point(Struct, frozen=True):
     def short(self) -> str:
         """The first point of this name and window, as `--at` takes it."""
         return f"{self.name}:{self.window}"
+
+    @property
+    def is_bookkeeping(self) -> bool:
+        """Whether it is nothing that the agent calls."""
+        return self.name in BOOKKEEPING and self.window in WRITE_WINDOWS
 
     @property
     def is_in_effect(self) -> bool:

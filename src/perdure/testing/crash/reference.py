@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from perdure.errors import StepFailed, UsageError
 from perdure.testing.crash.agreement import Agreed
+from perdure.testing.crash.contents import Contents, agreed_contents, read_contents
+from perdure.testing.crash.failing import failure_of, refuse_success
 from perdure.testing.crash.judge import done_effects, done_requests, shown
 from perdure.testing.crash.points import Point
 from perdure.testing.crash.trial import MOST_ROUNDS, Reference
@@ -33,6 +35,9 @@ class Observation(Struct, frozen=True):
     main: tuple[str, str]
     is_quiet_again: bool
     arguments: dict[str, str] = {}
+    contents: Contents = {}
+    fails: bool = False
+    unsynced: bool = False
 
 
 def observed(trial: Trial) -> Observation:
@@ -55,6 +60,10 @@ def observed(trial: Trial) -> Observation:
     result, before = trial.result(ended), evidence.marks()
     runs = frozenset(evidence.results())
     main = next(iter(account.main.values()), ("", ""))
+    fails = failure_of(trial, ended) is not None
+    if trial.options.fails and not fails:
+        raise refuse_success()
+    contents = read_contents(trial.place.work, trial.options.compare)
     is_quiet = trial.bench.subject.kind == "agent" or _is_quiet_again(trial, account, before)
     return Observation(
         points=tuple(points.values()),
@@ -66,6 +75,9 @@ def observed(trial: Trial) -> Observation:
         main=main,
         is_quiet_again=is_quiet,
         arguments=evidence.arguments(),
+        contents=contents,
+        fails=fails,
+        unsynced=any(each.run.durability == "process" for each in evidence.runs),
     )
 
 
@@ -95,12 +107,14 @@ def compared(one: Observation, other: Observation, *, explore: Callable[..., Any
     )
     done, _ = done_effects(one.account.bodies)
     has_payloads = done_requests(one.account, payloads=True) == done_requests(other.account, payloads=True)
+    contents, varying = agreed_contents(one.contents, other.contents)
     return Reference(
         points=tuple(point for text, point in seen.items() if text in seen_by_other),
         result=one.result,
         agreed=Agreed(one.result, other.result),
         values={key: value for key, value in one.values.items() if other.values.get(key) == value},
         arguments=one.arguments,
+        calls=frozenset((body.name, body.key) for body in one.account.bodies),
         effects=dict(done),
         requests=dict(done_requests(one.account, payloads=has_payloads)),
         returned=_returned(one.account),
@@ -111,9 +125,23 @@ def compared(one: Observation, other: Observation, *, explore: Callable[..., Any
         seconds=max(one.seconds, other.seconds),
         main=one.main,
         uses_perdure=uses_perdure,
+        varies=_first_difference(one.points, other.points),
+        fails=one.fails and other.fails,
+        contents=contents,
+        varying_files=varying,
+        unsynced=one.unsynced,
         unstable=tuple(text for text in (*seen, *seen_by_other) if text not in seen or text not in seen_by_other),
         explore=explore,
     )
+
+
+def _first_difference(one: tuple[Point, ...], other: tuple[Point, ...]) -> str:
+    """The first call that only one of two runs made; in which order calls are made at once does not matter."""
+    calls, other_calls = (
+        {f"{each.name}@{each.key}": None for each in points if each.window in ("before_step", "before_intent")}
+        for points in (one, other)
+    )
+    return next((call for call in (*calls, *other_calls) if call not in calls or call not in other_calls), "")
 
 
 def _counts(point: Point, *, uses_perdure: bool) -> bool:
@@ -149,5 +177,6 @@ def _fails(trial: Trial, ended: Ended) -> StepFailed:
     return StepFailed(
         f"Without any kill it does not come to its end: {trial.ending(ended)}.",
         safe="nothing of yours was touched, and nothing was killed.",
-        hint="mend that first; its working folder is new and empty: --copy FILE puts something there",
+        hint="mend that first; its working folder is new and empty: --copy FILE puts something there;"
+        " if it is meant to fail: --expect-failure",
     )

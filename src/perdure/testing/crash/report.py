@@ -8,7 +8,10 @@ from msgspec import Meta, Struct
 
 from perdure.store import shown as shown_store
 from perdure.telemetry.text import counted, duration, legible
+from perdure.testing.crash.damage import NOTES as DAMAGE_NOTES
+from perdure.testing.crash.grounds import UNSYNCED
 from perdure.testing.crash.modes import fault_words
+from perdure.testing.crash.points import BOOKKEEPING
 from perdure.testing.crash.tally import WORDS, Fault
 from perdure.testing.crash.trial import OVER
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 MOST_TRIALS: Final = 5
 """So many with faults are shown one by one."""
 
+ON_COMMAND_LINE: Final = "--json lists them all"
 _NAME_COLUMNS: Final = 22
 _NUMBER_COLUMNS: Final = 7
 _WHAT_CHARACTERS: Final = 500
@@ -53,6 +57,7 @@ class Campaign(Struct, frozen=True):
     effects_lost: Annotated[int, Meta(description="how many effects never happened, and nobody was told")]
     effects_in_doubt: Annotated[int, Meta(description="how many were reported as in doubt, and settled by asking")]
     results_equal: Annotated[int, Meta(description="how many trials ended with the result of the uncrashed run")]
+    files_equal: Annotated[int, Meta(description="how many left the files of --compare as they are without a kill")]
     results_not_compared: Annotated[
         int, Meta(description="how many could not be compared: uncrashed runs differ, or a step gave another value")
     ]
@@ -66,6 +71,11 @@ class Campaign(Struct, frozen=True):
     counts: Annotated[dict[str, int], Meta(description="what its mode counted besides")]
     faults: Annotated[tuple[Fault, ...], Meta(description="everything that must not happen, and did")]
     unstable: Annotated[tuple[str, ...], Meta(description="points that only one of two uncrashed runs passed")] = ()
+    varies: Annotated[str, Meta(description="the first call that only one of two uncrashed runs made")] = ""
+    not_come_by: Annotated[int, Meta(description="kills planned where the run went another way: no fault")] = 0
+    left_behind: Annotated[
+        tuple[str, ...], Meta(description="processes that bodies left behind, and that were ended")
+    ] = ()
     listed: Annotated[
         tuple[PointObject, ...], Meta(description="with --dry-run, every point of the run, in order")
     ] = ()
@@ -91,6 +101,7 @@ def campaign_object(report: Report, *, listed: bool = False) -> Campaign:
         effects_lost=tally.lost,
         effects_in_doubt=tally.in_doubt,
         results_equal=tally.equal,
+        files_equal=tally.files_equal,
         results_not_compared=tally.not_compared,
         effects_not_judged=tally.unjudged,
         quiet_again=tally.again,
@@ -100,13 +111,16 @@ def campaign_object(report: Report, *, listed: bool = False) -> Campaign:
         counts=dict(tally.counts),
         faults=tuple(tally.faults),
         unstable=report.reference.unstable,
+        varies=tally.varies or report.reference.varies,
+        not_come_by=tally.unreached,
+        left_behind=tuple(tally.strays),
         listed=tuple(PointObject(each.text, each.name, each.window) for each in report.reference.points if listed),
     )
 
 
-def text(report: Report) -> str:
-    """The whole report, for people."""
-    return "\n".join([*table(report), *verdict(report), *faults(report)])
+def text(report: Report, *, elsewhere: str = ON_COMMAND_LINE) -> str:
+    """The whole report, for people; `elsewhere` says where the faults are that it has no room for."""
+    return "\n".join([*table(report), *verdict(report), *faults(report, elsewhere=elsewhere)])
 
 
 def table(report: Report) -> Iterator[str]:
@@ -131,11 +145,12 @@ def verdict(report: Report) -> Iterator[str]:
         yield " ".join([f"Every promise was kept{_where(report)}.", *_reservations(report)])
     else:
         yield f"{counted(len(tally.faults), 'fault')}: {_kinds(tally.faults)}."
-    if report.reference.unstable:
-        yield _unstable(report.reference)
+    yield from _instability(report.reference, tally.varies)
+    if tally.strays:
+        yield _left_behind(tally.strays)
 
 
-def faults(report: Report) -> Iterator[str]:
+def faults(report: Report, *, elsewhere: str = ON_COMMAND_LINE) -> Iterator[str]:
     """Each trial with a fault: what happened, what it means, and how to see it again."""
     trials: dict[str, list[Fault]] = {}
     for fault in report.tally.faults:
@@ -152,7 +167,7 @@ def faults(report: Report) -> Iterator[str]:
         yield f"     replay: {first.replay}"
     if len(trials) > MOST_TRIALS:
         yield ""
-        yield f"  … and {counted(len(trials) - MOST_TRIALS, 'more trial')} with faults; --json lists them all"
+        yield f"  … and {counted(len(trials) - MOST_TRIALS, 'more trial')} with faults; {elsewhere}"
 
 
 def points_text(target: str, reference: Reference) -> Iterator[str]:
@@ -161,9 +176,9 @@ def points_text(target: str, reference: Reference) -> Iterator[str]:
     yield f"{legible(target)}: {counted(len(reference.points), 'point')}, {effects}, {took} without a kill"
     yield ""
     yield from (f"  {legible(point.text)}" for point in reference.points)
-    if reference.unstable:
+    for line in _instability(reference):
         yield ""
-        yield _unstable(reference)
+        yield line
 
 
 def effects_of(reference: Reference) -> int:
@@ -194,18 +209,31 @@ def _rows(report: Report) -> Iterator[tuple[str, str, str]]:
     yield "effects lost", f"{tally.lost:,}", unjudged
     yield "effects in doubt", f"{tally.in_doubt:,}", "reported, and settled by asking" if tally.in_doubt else ""
     yield "results equal", f"{tally.equal:,}", _compared(report)
+    if report.options.compare:
+        yield "files equal", f"{tally.files_equal:,}", _compared_files(report)
     if report.reference.is_quiet_again:
-        yield "quiet once more", f"{tally.again:,}", ""
+        yield "fails again alike" if report.reference.fails else "quiet once more", f"{tally.again:,}", ""
     yield "slowest resume", duration(tally.slowest_seconds), ""
+    if tally.unreached:
+        yield "not come by", f"{tally.unreached:,}", _UNREACHED
     for name, number in tally.counts.items():
-        yield name, f"{number:,}", _OVER if name == OVER else ""
+        yield name, f"{number:,}", _NOTES.get(name, "")
 
 
+_UNREACHED: Final = "the run went another way there, also without a kill: nothing was killed"
 _OVER: Final = "its run was; to start it again begins another, unless it names a run_id"
 _NOT_QUIET: Final = "Started once more after its end it begins anew, also without a kill: that was not judged."
 
 
+_NOTES: Final = {
+    OVER: _OVER,
+    UNSYNCED: 'steps since the newest effect, as durability="process" may lose with the power; executed again',
+    **DAMAGE_NOTES,
+}
+"""What the counts of modes mean."""
+
 _NO_EFFECTS: Final = "No effect and no request to the outside was seen: only steps"
+_UNSYNCED: Final = 'Its durability="process" was judged by what that promises: effects are never lost; steps may be.'
 _PARTLY: Final = "Fields in which two uncrashed runs differ were not compared."
 
 
@@ -222,10 +250,20 @@ def _where(report: Report) -> str:
 def _compared(report: Report) -> str:
     """How many results were compared, where that is not all of them, and why."""
     tally = report.tally
+    if report.reference.fails and not tally.not_compared:
+        return "all failed with the same error, as without a kill" if tally.equal == tally.resumed else ""
     if not tally.not_compared:
         return "" if report.reference.agreed.is_whole else "in the fields that two uncrashed runs agree on"
     why = "a step gave another value" if report.reference.has_result else "two uncrashed runs differ"
+    why = "the agent itself varies" if tally.varies or report.reference.varies else why
     return f"of {tally.compared:,} compared; {tally.not_compared:,} not compared: {why}"
+
+
+def _compared_files(report: Report) -> str:
+    """What was compared, and what of it could not be."""
+    named = ", ".join(legible(path) for path in report.options.compare)
+    left_out = ", ".join(legible(name) for name in report.reference.varying_files[:3])
+    return f"{named}; two uncrashed runs differ in {left_out}: not compared" if left_out else named
 
 
 def _reservations(report: Report) -> Iterator[str]:
@@ -239,16 +277,45 @@ def _reservations(report: Report) -> Iterator[str]:
         yield f"{counted(tally.not_compared, 'result')} could not be compared."
     elif not reference.agreed.is_whole:
         yield _PARTLY
+    if report.options.compare:
+        yield f"Compared were results, recorded values, and {' and '.join(map(legible, report.options.compare))}."
+    if reference.unsynced and report.mode in ("power", "kill-database"):
+        yield _UNSYNCED
     if not reference.is_quiet_again:
         yield _NOT_QUIET
 
 
-def _unstable(reference: Reference) -> str:
-    named = ", ".join(legible(point) for point in reference.unstable[:3])
-    more = ", …" if len(reference.unstable) > 3 else ""  # noqa: PLR2004 - as many as are named
+def _instability(reference: Reference, varies: str = "") -> Iterator[str]:
+    """What uncrashed runs do not have in common: said once, and whose doing it is."""
+    found = [text for text in reference.unstable if not _is_bookkeeping(text)]
+    named = ", ".join(legible(point) for point in (found or reference.unstable)[:3])
+    more = ", …" if len(found or reference.unstable) > 3 else ""  # noqa: PLR2004 - as many as are named
+    if varies or reference.varies:
+        yield (
+            "The agent itself varies: of two runs that nobody killed, only one calls"
+            f" {legible(varies or reference.varies)}. What it should have done is not known then: judged is that no"
+            " call did a thing twice, that what was recorded stays, and that it comes to an end."
+        )
+    elif found:
+        yield (
+            f"Two uncrashed runs differ in {counted(len(found), 'point')} ({named}{more}):"
+            " the run is not deterministic, and nothing was killed there."
+        )
+    elif reference.unstable:
+        yield (
+            f"Two uncrashed runs differ in {counted(len(reference.unstable), 'write')} of their bookkeeping"
+            f" ({named}{more}), as runs do that are under way at once: nothing was killed there."
+        )
+
+
+def _is_bookkeeping(text: str) -> bool:
+    return text.rpartition(":")[0].partition("@")[0].partition("#")[0] in BOOKKEEPING
+
+
+def _left_behind(strays: list[str]) -> str:
     return (
-        f"Two uncrashed runs differ in {counted(len(reference.unstable), 'point')} ({named}{more}):"
-        " the run is not deterministic, and nothing was killed there."
+        f"{len(strays):,} × a process that a body started in a session of its own outlived its trial, and was ended:"
+        f" {strays[0]}{', …' if len(set(strays)) > 1 else ''}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
@@ -13,9 +14,11 @@ FaultKind = Literal[
     "missed",
     "rerun",
     "repeated",
+    "extra",
     "lost",
     "result",
     "values",
+    "files",
     "again",
     "hung",
     "stuck",
@@ -31,9 +34,11 @@ WORDS: Final[dict[str, str]] = {
     "missed": "the kill did not land",
     "rerun": "a completed step ran again",
     "repeated": "an effect was repeated",
+    "extra": "an effect happened that does not without a kill",
     "lost": "an effect was lost",
     "result": "the result differs from the uncrashed run",
     "values": "recorded values differ from the uncrashed run",
+    "files": "a file differs from the uncrashed run",
     "again": "resumed once more, it did something",
     "hung": "a process did not end in time",
     "stuck": "the run did not come to its end",
@@ -82,6 +87,12 @@ class Tally(Struct):
     """Trials whose result could not be compared with it."""
     varied: int = 0
     """Of those, the ones in which the body of a step gave another value than in the uncrashed run."""
+    varies: str = ""
+    """A call that the uncrashed run does not make, by a process that nobody had killed before."""
+    unreached: int = 0
+    """Kills that were planned where the run did not come by, for a reason that is no fault."""
+    files_equal: int = 0
+    """Trials that left every file that is compared as the uncrashed run does."""
     unjudged: int = 0
     """Effects that were killed in the middle of their bodies, and happened as their checks say: nobody else knows."""
     again: int = 0
@@ -89,6 +100,8 @@ class Tally(Struct):
     slowest_seconds: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
     """What a mode counts besides: bits flipped, processes frozen."""
+    strays: list[str] = field(default_factory=list)
+    """What the processes were started as that bodies left behind."""
     faults: list[Fault] = field(default_factory=list)
 
     @property
@@ -115,9 +128,28 @@ def summed(tallies: Iterable[Tally]) -> Tally:
         for name, number in tally.counts.items():
             whole.count(name, number)
         whole.slowest_seconds = max(whole.slowest_seconds, tally.slowest_seconds)
+        whole.varies = whole.varies or tally.varies
+        whole.strays += tally.strays
         whole.faults += tally.faults
     return whole
 
+
+def forgiven(tally: Tally) -> Tally:
+    """The tally of an agent that itself varies: what was held against it by comparing is nobody's fault."""
+    held = [fault for fault in tally.faults if fault.kind in _BY_COMPARING]
+    if not tally.varies or not held:
+        return tally
+    found = Counter(fault.kind for fault in held)
+    tally.faults = [fault for fault in tally.faults if fault.kind not in _BY_COMPARING]
+    tally.lost = 0
+    tally.repeated -= found["extra"]
+    tally.planned -= found["missed"]
+    tally.unreached += found["missed"]
+    tally.equal, tally.not_compared = 0, tally.resumed
+    return tally
+
+
+_BY_COMPARING: Final = frozenset({"missed", "extra", "lost", "result", "values", "files"})
 
 _ADDED: Final = (
     "points",
@@ -134,6 +166,8 @@ _ADDED: Final = (
     "equal",
     "not_compared",
     "varied",
+    "unreached",
+    "files_equal",
     "unjudged",
     "again",
 )

@@ -15,9 +15,11 @@ from msgspec import Struct
 from perdure import clock
 from perdure.errors import DeliveriesExhausted, RunHeld
 from perdure.testing.crash.agreement import Agreed
+from perdure.testing.crash.contents import Contents
 from perdure.testing.crash.evidence import Evidence, read_evidence
-from perdure.testing.crash.judge import SHOWN_CHARACTERS, judge_all
-from perdure.testing.crash.options import Options, replay_words
+from perdure.testing.crash.failing import failure_of
+from perdure.testing.crash.judge import SHOWN_CHARACTERS, judge_all, stray_call, varied_call
+from perdure.testing.crash.options import Options, replay_settings, replay_words
 from perdure.testing.crash.oracle import OUTSIDE, Account
 from perdure.testing.crash.person import Attended, attend
 from perdure.testing.crash.points import REQUEST_WINDOWS, Point
@@ -55,6 +57,8 @@ class Reference(Struct, frozen=True, kw_only=True):
     """Every recorded value by call, but those in which two uncrashed runs differ."""
     arguments: dict[str, str] = {}
     """The digest of the arguments of every call."""
+    calls: frozenset[tuple[str, str]] = frozenset()
+    """The name and key of every step and effect that it called."""
     effects: dict[tuple[str, str], int] = {}
     """How often the body of each effect (name, key) returned."""
     requests: dict[tuple[str, ...], int] = {}
@@ -71,6 +75,16 @@ class Reference(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     main: tuple[str, str] = ("", "")
     uses_perdure: bool = True
+    varies: str = ""
+    """The first call that only one of two uncrashed runs made, where the agent itself goes different ways."""
+    fails: bool = False
+    """Whether it is meant to fail, and does."""
+    contents: Contents = {}
+    """The files that are compared, but those in which two uncrashed runs differ."""
+    varying_files: tuple[str, ...] = ()
+    """And those."""
+    unsynced: bool = False
+    """Whether a run of it has `durability="process"`."""
     unstable: tuple[str, ...] = ()
     """Points that only one of two uncrashed runs passed; no trial begins there."""
     explore: Callable[[list[tuple[Point, ...]]], list[tuple[Point, ...]]] | None = None
@@ -112,6 +126,8 @@ class Trial:
         """What was committed before the process began that was last to reach a point."""
         self.recorded: dict[str, Any] = {}
         """Every value that was recorded before a process began; it never changes."""
+        self.fresh: set[str] = set()
+        """The processes that nothing had happened before: what they call, an uncrashed run calls."""
         self._lives = itertools.count(1)
         self._judged_bodies = 0
         self._skipped_seconds = 0.0
@@ -140,7 +156,7 @@ class Trial:
             if ended.was_killed or not self._goes_on(ended):
                 break
             wanted = self._in_the_next(wanted, ended)
-        self.fault("missed", f"not killed at {_text(at)}: {self.ending(ended)}. {_NOT_REACHED}")
+        self._miss(at, ended, f"not killed at {_text(at)}: {self.ending(ended)}. {_NOT_REACHED}")
         return ended
 
     def kill_if_reached(self, at: Point | str) -> Ended:
@@ -183,6 +199,7 @@ class Trial:
             self.before, text = self.evidence(), _text(wanted)
             order = {"hold_at": text} if is_held else {"freeze_at": text}
             life = self.start(**order, traced=traced or _is_counted(wanted))
+            self._note_fresh(life, self.before)
             if self._stands(life, text, is_held=is_held):
                 return life
             ended = life.wait(0.0 if life.is_overdue else None)
@@ -190,7 +207,7 @@ class Trial:
             if not self._goes_on(ended):
                 break
             wanted = self._in_the_next(wanted, ended)
-        self.fault("missed", f"not stopped at {_text(at)}: {self.ending(ended)}. {_NOT_REACHED}")
+        self._miss(at, ended, f"not stopped at {_text(at)}: {self.ending(ended)}. {_NOT_REACHED}")
         return life
 
     def resume(self) -> Ended:
@@ -231,6 +248,7 @@ class Trial:
         """One process to its end; completed steps that it runs again are faults."""
         before = self.evidence()
         life = self.start(kill_at=kill_at, freeze_at=freeze_at, traced=traced)
+        self._note_fresh(life, before)
         self._was_helped = False
         while not life.is_over(_ATTEND_SECONDS) and not life.is_overdue:
             self._was_helped = self.attend().helped
@@ -310,7 +328,8 @@ class Trial:
         """Report something that must not happen; the replay command is made from the plan."""
         plan = self.plan
         words = [word for point in plan.points for word in ("--at", point.text)]
-        replay = self.bench.subject.command(*replay_words(self.options), *plan.words, *words)
+        command = self.bench.subject.command(*replay_words(self.options), *plan.words, *words)
+        replay = " ".join([*replay_settings(self.options), command])
         self.tally.faults.append(
             Fault(
                 kind,
@@ -351,6 +370,19 @@ class Trial:
         alike = [each for each in self.passed(ended) if (each.short, each.key) == (at.short, at.key)]
         return Point(at.name, at.window, at.key, max(1, at.occurrence - len(alike)))
 
+    def _miss(self, at: Point | str, ended: Ended, what: str) -> None:
+        """A point was not reached: a fault, unless the run went another way for a reason that is known."""
+        is_elsewhere = isinstance(at, Point) and at.is_bookkeeping and at.occurrence > 1
+        if self.is_done(ended) and (is_elsewhere or self.reference.varies or stray_call(self) or varied_call(self)):
+            self.tally.planned -= 1
+            self.tally.unreached += 1
+        else:
+            self.fault("missed", what)
+
+    def _note_fresh(self, life: Life, before: Evidence) -> None:
+        if not self._judged_bodies and not before.arguments():
+            self.fresh.add(life.name)
+
     def _note_landed(self, at: Point | str) -> None:
         self.tally.landed += 1
         if isinstance(at, Point) and at.is_in_effect:
@@ -362,6 +394,8 @@ class Trial:
 
     def is_done(self, ended: Ended) -> bool:
         """Whether the subject came to its end in this process."""
+        if failure_of(self, ended) is not None:
+            return True
         if self.bench.subject.kind == "script":
             return ended.code == 0 or ended.life in self._over
         return ended.life in self.account().results
@@ -396,7 +430,10 @@ class Trial:
         return None
 
     def result(self, ended: Ended) -> Any:
-        """What came of a process: the agent's result, what the runs of a script returned, or its last line."""
+        """What came of a process: the agent's result, what the runs of a script returned, its last line or failure."""
+        failure = failure_of(self, ended)
+        if failure is not None:
+            return failure
         if self.bench.subject.kind == "agent":
             sealed = self.account().results.get(ended.life)
             return None if sealed is None else msgspec.json.decode(sealed)

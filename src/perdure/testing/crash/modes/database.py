@@ -13,6 +13,7 @@ from perdure.testing.crash.modes import Plan, chosen_points
 from perdure.testing.crash.points import REQUEST_WINDOWS
 
 if TYPE_CHECKING:
+    from perdure.testing.crash.evidence import Evidence
     from perdure.testing.crash.nursery import Life
     from perdure.testing.crash.options import Options
     from perdure.testing.crash.server import Server
@@ -61,6 +62,7 @@ def play(trial: Trial, plan: Plan) -> None:
     life = trial.reach(point, traced=True)
     if life.is_over():
         return
+    standing = trial.evidence()
     try:
         server.refuse_strangers(besides="perdure")  # which is what our own process is called there
         server.kill()
@@ -70,12 +72,12 @@ def play(trial: Trial, plan: Plan) -> None:
         server.start_again()
     trial.tally.landed += server.postmaster.pid != killed
     trial.tally.in_effect += point.is_in_effect
-    _judge_survivor(trial, life)
+    _judge_survivor(trial, life, standing)
     trial.judge_reruns(trial.before)
     trial.judge(trial.resume_to_the_end())
 
 
-def _judge_survivor(trial: Trial, life: Life) -> None:
+def _judge_survivor(trial: Trial, life: Life, standing: Evidence) -> None:
     """The agent's own process goes on once the server is back, or says clearly why it does not."""
     ended = life.wait()
     if ended.is_late:
@@ -84,7 +86,7 @@ def _judge_survivor(trial: Trial, life: Life) -> None:
         trial.tally.count("went on by itself")
     elif not names_the_store(trial, ended) and not trial.attend().helped:
         trial.fault("unclear", f"it did not say that its server was away: {trial.ending(ended)}")
-    judge_acknowledged(trial, life.name)
+    judge_acknowledged(trial, life.name, standing)
 
 
 def _server(options: Options) -> Server:

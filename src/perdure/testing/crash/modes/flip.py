@@ -60,16 +60,16 @@ def play(trial: Trial, plan: Plan) -> None:
     harm = _harm(trial, plan, copy)
     known = len(trial.account().bodies)
     if harm is None:
-        trial.tally.count("nothing to damage")
+        trial.tally.count(damage.NOTHING)
         trial.judge(trial.resume_to_the_end())
         return
     trial.tally.planned += 1
     trial.tally.landed += damage.differs(trial.place.database, copy)
-    trial.tally.count(f"damaged: {plan.details['kind']}")
+    trial.tally.count(damage.CUT if plan.details["kind"] == "cut" else damage.FLIPPED)
     if _is_fine(trial, harm, before):
-        trial.tally.count("harmless")
+        trial.tally.count(damage.HARMLESS)
         return
-    trial.tally.count("named")
+    trial.tally.count(damage.DETECTED)
     _mend(trial, harm, copy, known=known)
 
 
@@ -124,12 +124,12 @@ def _mend(trial: Trial, harm: damage.Harm, copy: Path, *, known: int) -> None:
     if trial.tally.faults:
         return
     if _repair(trial.place.store) and _has_run(trial) and _is_fine(trial, harm, trial.evidence()):
-        trial.tally.count("repaired")
+        trial.tally.count(damage.REPAIRED)
         return
     if trial.tally.faults or any(body.kind == "effect" for body in trial.account().bodies[known:]):
         return  # something was performed since: the copy no longer tells how things stand
     damage.put_back(trial.place.database, copy)
-    trial.tally.count("put back")
+    trial.tally.count(damage.PUT_BACK)
     trial.judge(trial.resume_to_the_end())
 
 

@@ -1,6 +1,8 @@
 """The power fails under the running agent, at every point: nothing that was acknowledged is lost.
 
-The store lies on a file system of the trial's own, which is shut down without a flush and mounted again.
+A run of `durability="process"` is judged by its own promise: it may lose steps since its newest effect, which are then
+executed again; never an effect. The store lies on a file system of the trial's own, which is shut down without a flush
+and mounted again.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ def _lose_power(trial: Trial, disk: Disk, point: Point) -> bool:
     life = trial.reach(point, traced=True)
     if life.is_over():
         return False
+    standing = trial.evidence()
     disk.lose_power()
     trial.tally.landed += not disk.has_power
     life.kill()
@@ -60,7 +63,7 @@ def _lose_power(trial: Trial, disk: Disk, point: Point) -> bool:
     trial.judge_reruns(trial.before)
     trial.tally.in_effect += point.is_in_effect
     try:
-        judge_acknowledged(trial, life.name)
+        judge_acknowledged(trial, life.name, standing)
     except UsageError:
         raise
     except PerdureError as error:

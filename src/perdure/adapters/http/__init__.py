@@ -1,0 +1,1 @@
+"""Model calls where every library makes them: as requests over HTTP."""

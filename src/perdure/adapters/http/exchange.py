@@ -1,0 +1,164 @@
+"""One model call of a script: answered from the journal where it was made before, else sent, and recorded.
+
+Whatever library sends it, it walks the same way: `routed` says that it is one; `begun` finds its place in the journal;
+`call.answer` is what was recorded there; else the library sends the request, and `commit` records the answer before
+the script sees the end of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from perdure import clock, codec
+from perdure.adapters.http import wire
+from perdure.adapters.http.body import Body
+from perdure.adapters.http.conversation import difference, shared
+from perdure.adapters.http.endpoints import Dialect, dialect_of
+from perdure.adapters.http.record import Answer
+from perdure.adapters.http.usage import dollars, usage_of
+from perdure.adapters.script.conduct import conducted
+from perdure.engine.call import Prepared, Spec
+from perdure.engine.drive import drive, drive_async
+from perdure.engine.step import record_value
+from perdure.policy import ONCE
+from perdure.records import Cost, Kind
+from perdure.replay import Replayed
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping
+
+    from perdure.adapters.http.canonical import Asked
+    from perdure.adapters.script.conduct import Conduct
+    from perdure.engine.drive import Operation
+    from perdure.engine.scope import Frame
+
+_ENCODING: Final = "content-encoding"
+"""How a body was packed on its way; what is recorded is unpacked."""
+
+_is_sending: Final[contextvars.ContextVar[bool]] = contextvars.ContextVar("perdure_is_sending", default=False)
+
+
+def _request(digest: str) -> Answer:
+    """The arguments and the value of a model call as its record has them."""
+    raise NotImplementedError(digest)
+
+
+@functools.lru_cache(maxsize=100)
+def _spec(model: str) -> Spec:
+    return Spec(_request, name=model, retry=ONCE, timeout=None, key=None)
+
+
+class ModelCall(Prepared[Spec]):
+    """One model call with its place in the journal taken."""
+
+    def __init__(self, conduct: Conduct, frame: Frame, asked: Asked) -> None:
+        self.conduct = conduct
+        self.asked = asked
+        self._began = clock.elapsed_seconds()
+        super().__init__(_spec(asked.model or asked.dialect), frame, (asked.digest.hex(),), {})
+        self.answer: Answer | None = None
+        if isinstance(self.decision, Replayed):
+            self.answer = self.recorded(self.decision.done)
+            self._learn(self.answer)
+
+    def shown(self) -> str:
+        """The call as a person would write it."""
+        return self.conduct.redactor.text(f"{self.spec.name}({self.asked.digest.hex()[:8]})")
+
+    def body(self) -> Body:
+        """What a streamed answer to this request is gathered in."""
+        return Body(self.asked.dialect)
+
+    def commit(self, status: int, headers: Mapping[str, str], body: bytes, **how: bool) -> None:
+        """Record the answer; when this returns, it is never asked for again."""
+        drive(self._recorded(self._made(status, headers, body, **how)))
+
+    async def commit_async(self, status: int, headers: Mapping[str, str], body: bytes, **how: bool) -> None:
+        """The same, letting the event loop go on."""
+        await drive_async(self._recorded(self._made(status, headers, body, **how)))
+
+    def _made(self, status: int, headers: Mapping[str, str], body: bytes, **how: bool) -> Answer:
+        redactor = self.conduct.redactor
+        kept = {name: value for name, value in redactor.headers(headers).items() if name.lower() != _ENCODING}
+        request = msgspec.json.encode(shared(self.asked, self.conduct.requests, redactor)).decode()
+        clean = redactor.text(body)
+        try:
+            return Answer(status, kept, text=clean.decode(), request=request, **how)
+        except UnicodeDecodeError:
+            return Answer(status, kept, data=clean, request=request, **how)
+
+    def _recorded(self, answer: Answer) -> Generator[Operation, Any, None]:
+        usage = usage_of(self.asked.dialect, answer.status, answer.body, is_stream=self.asked.is_stream)
+        if usage.tokens:
+            self.active.spend(self.call.key, Cost(usage.tokens, dollars(usage, self.conduct.prices)))
+        self.conduct.write_drawn()
+        seconds = clock.elapsed_seconds() - self._began
+        yield from record_value(self, Kind.STEP, answer, attempt=1, seconds=seconds)
+        self._learn(answer)
+
+    def _learn(self, answer: Answer) -> None:
+        """Know what was asked, so that the next request builds on it, and what the model asked for in turn."""
+        self.conduct.requests.note(self.call.key, self.asked)
+        if not answer.is_error:
+            calls = wire.asked_for(self.asked.dialect, answer.body, is_stream=self.asked.is_stream)
+            self.conduct.pending.note(self.call.key, calls)
+
+    def _key(self) -> str:
+        scope, recorded = self.frame.scope.path, self.conduct.recorded
+        digest = codec.digest_arguments(self.arguments, of=self.spec.name)
+        found = recorded.take(scope, digest)
+        if found is None and (expected := recorded.expected(scope)) is not None:
+            raise self._other_way(expected)
+        return found or recorded.new_key(scope)
+
+    def _other_way(self, expected: str) -> BaseException:
+        """Park: of what this strand asked when it was recorded, this is nothing."""
+        entry = self.active.journal.entries[expected]
+        differs = ""
+        if (before := self.conduct.stored_request(expected)) is not None:
+            differs = difference(before, self.asked, self.conduct.stored_request, self.conduct.redactor)
+        return self.active.diverge(entry.shown_call(), "\n".join(filter(None, (self.shown(), differs))))
+
+
+class Route(Struct, frozen=True):
+    """A request that is a model call, on its way."""
+
+    conduct: Any
+    dialect: Dialect
+    method: str
+    url: str
+
+    def begun(self, headers: Mapping[str, str], body: bytes) -> ModelCall | None:
+        """The call that this request is; None where its body says that it is something else."""
+        conduct: Conduct = self.conduct
+        conduct.redactor.learn(self.url, headers)
+        asked = conduct.reader.read(self.dialect, self.method, self.url, body)
+        if not asked.fits:
+            return None
+        conduct.coverage.audit(conduct.pending, wire.results_in(asked))
+        return ModelCall(conduct, conduct.frame(), asked)
+
+
+def routed(method: str, url: str) -> Route | None:
+    """How this request goes; None where it is no model call, is part of one, or nobody records here."""
+    conduct = conducted()
+    if conduct is None or _is_sending.get():
+        return None
+    dialect = dialect_of(method, url)
+    return None if dialect is None else Route(conduct, dialect, method, url)
+
+
+@contextlib.contextmanager
+def sending() -> Iterator[None]:
+    """What is sent meanwhile belongs to a call that is recorded already."""
+    token = _is_sending.set(True)
+    try:
+        yield
+    finally:
+        _is_sending.reset(token)

@@ -1,0 +1,108 @@
+"""`run` and `run_streamed`: an agent of the OpenAI Agents SDK inside a run, resumed where it stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import agents
+from agents import Agent, FunctionTool, RunConfig, Runner, RunResult, RunResultStreaming
+from agents.models.interface import Model, ModelProvider
+from agents.tool_context import ToolContext
+
+from perdure.adapters.calls import Declaration
+from perdure.adapters.openai_agents import journaling as here
+from perdure.adapters.openai_agents.model import JournaledModel, JournaledProvider
+from perdure.adapters.openai_agents.session import PerdureSession
+from perdure.adapters.openai_agents.tools import watch_agents
+from perdure.errors import UsageError
+
+_NEEDED: Final = ("context", "tool_name", "tool_call_id")
+
+
+async def run(
+    agent: Agent[Any],
+    input: Any,  # noqa: A002 - as the SDK names it
+    *,
+    tools: Mapping[str, Declaration] | None = None,
+    fixed: Collection[str] = (),
+    **options: Any,
+) -> RunResult:
+    """`Runner.run` inside a run: model requests are steps, tool calls effects unless `tools` declares them otherwise.
+
+    `tools` declares tools by name or pattern: "effect", "keyed", "step", "inline", or a dict with `kind` and the options
+    of `perdure.effect` or `perdure.step`. `fixed` names fields of the context that tools only use, such as connections:
+    all others are captured around each tool, and put back where it is not executed again. `options` are those of
+    `Runner.run`.
+    """
+    journaling = _begin(tools, fixed, options)
+    with here.entered(journaling):
+        return await Runner.run(agent, input, **options)
+
+
+def run_streamed(
+    agent: Agent[Any],
+    input: Any,  # noqa: A002 - as the SDK names it
+    *,
+    tools: Mapping[str, Declaration] | None = None,
+    fixed: Collection[str] = (),
+    **options: Any,
+) -> RunResultStreaming:
+    """`Runner.run_streamed` inside a run; see `run`. After a resume, what was streamed before is streamed again."""
+    journaling = _begin(tools, fixed, options)
+    with here.entered(journaling):
+        return Runner.run_streamed(agent, input, **options)
+
+
+def _begin(tools: Mapping[str, Declaration] | None, fixed: Collection[str], options: dict[str, Any]) -> here.Journaling:
+    _refuse_unknown_sdk()
+    session = options.get("session")
+    if session is not None and not isinstance(session, PerdureSession):
+        raise UsageError(
+            f"A {type(session).__name__} cannot be replayed: a resume would add the same items to it again.",
+            safe="nothing was sent.",
+            hint="session=PerdureSession(session_id), of perdure.adapters.openai_agents",
+        )
+    journaling = here.begin(tools, fixed)
+    watch_agents()
+    options["run_config"] = _journaled(options.get("run_config"))
+    return journaling
+
+
+def _journaled(given: Any) -> RunConfig:
+    """The settings of a run, with models whose requests are recorded."""
+    config = RunConfig(**given) if isinstance(given, Mapping) else given or RunConfig()
+    model = config.model
+    if isinstance(model, Model) and not isinstance(model, JournaledModel):
+        model = JournaledModel(model)
+    provider = config.model_provider
+    if not isinstance(provider, JournaledProvider):
+        provider = JournaledProvider(provider)
+    return dataclasses.replace(config, model=model, model_provider=provider)
+
+
+def _refuse_unknown_sdk() -> None:
+    """Say at the start, and not in the middle of a run, that this version of the SDK has other seams."""
+    missing = [
+        what
+        for what, is_there in (
+            ("Agent.get_all_tools", inspect.iscoroutinefunction(inspect.unwrap(_tools_of_agents()))),
+            ("FunctionTool.on_invoke_tool", "on_invoke_tool" in {each.name for each in dataclasses.fields(FunctionTool)}),
+            ("ToolContext.tool_call_id", set(_NEEDED) <= inspect.signature(ToolContext).parameters.keys()),
+            ("RunConfig.model_provider", "model_provider" in {each.name for each in dataclasses.fields(RunConfig)}),
+            ("ModelProvider.get_model", hasattr(ModelProvider, "get_model")),
+        )
+        if not is_there
+    ]
+    if missing:
+        raise UsageError(
+            f"openai-agents {agents.version.__version__} has no {', no '.join(missing)}, by which its calls are recorded.",
+            safe="nothing was sent.",
+            hint="pip install 'perdure[openai-agents]'",
+        )
+
+
+def _tools_of_agents() -> Any:
+    return getattr(Agent, "get_all_tools", None) or (lambda: None)

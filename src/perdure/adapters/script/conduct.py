@@ -1,0 +1,108 @@
+"""What this process knows of the run that a script is: recorded answers, what models asked for, what to report."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from perdure import codec
+from perdure.adapters.http.conversation import Requests, StoredRequest
+from perdure.adapters.http.record import Answer
+from perdure.adapters.userland.values import STRAY
+from perdure.engine.scope import Frame, Scope, current_frame
+from perdure.records import Kind, Note
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from perdure.adapters.http.canonical import Reader
+    from perdure.adapters.http.matching import Recorded
+    from perdure.adapters.http.prices import Prices
+    from perdure.adapters.http.redact import Redactor
+    from perdure.adapters.script.coverage import Coverage
+    from perdure.adapters.tools.pending import Pending
+    from perdure.adapters.tools.policy import Policies
+    from perdure.adapters.tools.seams import Seam
+    from perdure.adapters.userland.values import Values
+    from perdure.engine.active import Active
+
+
+class Conduct:
+    """One script in this process, from its first line to its last."""
+
+    def __init__(
+        self,
+        active: Active,
+        *,
+        reader: Reader,
+        recorded: Recorded,
+        redactor: Redactor,
+        pending: Pending,
+        policies: Policies,
+        coverage: Coverage,
+        values: Values,
+        prices: Prices,
+        seams: Sequence[Seam] = (),
+    ) -> None:
+        self.active = active
+        self.reader = reader
+        self.recorded = recorded
+        self.redactor = redactor
+        self.pending = pending
+        self.policies = policies
+        self.coverage = coverage
+        self.values = values
+        self.prices = prices
+        self.seams = tuple(seams)
+        self.requests = Requests()
+        self._stray = Frame(active, Scope(STRAY), blocking=True)
+        self._inside: dict[str, Scope] = {}
+        self._lock = threading.Lock()
+
+    def stored_request(self, key: str) -> StoredRequest | None:
+        """What was asked in the model call of this key."""
+        done = entry.done if (entry := self.active.journal.entries.get(key)) is not None else None
+        if done is None:
+            return None
+        answer: Answer = codec.unseal(self.active.load_value(done.value, done.blob), Answer)
+        return msgspec.json.decode(answer.request, type=StoredRequest)
+
+    def write_drawn(self) -> None:
+        """Have what the script has read of clocks since the last record written with the next one."""
+        drawn = self.values.take_unwritten()
+        if drawn:
+            self.active.submit(Kind.NOTE, None, Note(about="drawn", text=msgspec.json.encode(drawn).decode()))
+
+    def frame(self) -> Frame:
+        """Where a call stands that is made here and now; inside a tool it stands in a strand of that tool."""
+        frame = current_frame()
+        if frame is None or frame.active is None:
+            return self._stray
+        if not frame.body:
+            return frame
+        with self._lock:
+            path = f"{frame.scope.path}/{frame.step_key.partition('@')[0]}"
+            scope = self._inside.setdefault(path, Scope(path, strand=frame.scope.strand))
+        return Frame(frame.active, scope, caller=frame, blocking=frame.blocking)
+
+
+_conduct: Conduct | None = None
+
+
+def begin(conduct: Conduct) -> None:
+    """From here on, what the script does is recorded."""
+    global _conduct  # noqa: PLW0603 - one script is executed by one process
+    _conduct = conduct
+
+
+def end() -> None:
+    """The script is over: what its libraries still do on their way out is not recorded."""
+    global _conduct  # noqa: PLW0603
+    _conduct = None
+
+
+def conducted() -> Conduct | None:
+    """The script that is executed here, if any."""
+    return _conduct

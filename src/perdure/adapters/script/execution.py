@@ -1,0 +1,139 @@
+"""A script from its first line to its end, inside the frame of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Final
+
+import msgspec
+
+from perdure.adapters.script.banner import say_beginning, say_unprotected
+from perdure.adapters.script.order import Order
+from perdure.adapters.script.wiring import Project, conduct_of, installed
+from perdure.adapters.userland.source import compiled_script
+from perdure.engine.agent import agent, call
+from perdure.engine.control import deadline_of, written_tags
+from perdure.engine.lifecycle import Request
+from perdure.engine.scope import current_frame
+from perdure.errors import PerdureError, RunCancelled
+from perdure.telemetry import terminal
+
+_OWN: Final = str(Path(__file__).parents[2])
+_FAILED: Final = 1
+
+
+class ScriptFailed(Exception):
+    """The script ended with an exit code that says that it failed."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"exit code {code}")
+        self.code = code
+
+
+def main() -> None:
+    """Execute the script that the command line names, and end as it ended."""
+    order = msgspec.json.decode(sys.argv[1], type=Order)
+    path, arguments = sys.argv[2], sys.argv[3:]
+    sys.argv = sys.argv[2:]
+    terminal.install()
+    sys.excepthook = _without_our_frames(sys.excepthook)
+    sys.exit(_ended(path, arguments, order))
+
+
+def name_of(path: str) -> str:
+    """The name of the agent that a script is: its path as it was typed, without what does not tell it apart."""
+    found = Path(path)
+    with contextlib.suppress(ValueError):
+        found = found.resolve().relative_to(Path.cwd())
+    return found.as_posix()
+
+
+def _ended(path: str, arguments: list[str], order: Order) -> int:
+    """Hold the run, execute the script, and tell how it ended as an exit code; what the script raised is raised."""
+
+    def script(arguments: list[str]) -> int:
+        del arguments  # `sys.argv` has them
+        return _conducted(path, project, order)
+
+    try:
+        project = Project.load(Path.cwd())
+        declared = agent(name=name_of(path))(script)
+        tags, deadline = written_tags(order.tags), deadline_of(order.deadline)
+        request = Request((arguments,), {}, order.run_id, order.fresh, tags, deadline, resumes=order.resumes)
+        code = call(declared, request)
+    except ScriptFailed as failed:
+        return failed.code
+    except PerdureError as error:
+        sys.stderr.write("\n".join(error.lines()) + "\n")
+        return error.exit_code
+    except RunCancelled as cancelled:
+        sys.stderr.write(f"perdure: {cancelled}\n")
+        return _FAILED
+    return int(code)
+
+
+def _conducted(path: str, project: Project, order: Order) -> int:
+    frame = current_frame()
+    if frame is None or frame.active is None:
+        raise RuntimeError("a script is executed inside a run")
+    script = conduct_of(frame.active, project, strict=order.strict)
+    if not order.again:
+        say_beginning(script, path)
+    try:
+        with installed(script, path):
+            return _executed(path)
+    finally:
+        say_unprotected(script)
+
+
+def _executed(path: str) -> int:
+    """Execute the script as the main module, to the end of its last thread."""
+    module = ModuleType("__main__")
+    module.__file__ = path
+    module.__loader__ = SourceFileLoader("__main__", path)
+    module.__dict__.update({"__builtins__": __builtins__, "__cached__": None, "__spec__": None})
+    sys.modules["__main__"] = module
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    try:
+        exec(compiled_script(path), module.__dict__)  # noqa: S102 - the script is what we were asked to execute
+        _wait_for_threads()
+    except SystemExit as ended:
+        _wait_for_threads()
+        code = _exit_code(ended.code)
+        if code:
+            raise ScriptFailed(code) from None
+    return 0
+
+
+def _exit_code(given: Any) -> int:
+    """What Python makes of what a script gives to `sys.exit`."""
+    if given is None or isinstance(given, int):
+        return int(given or 0) & 0xFF
+    sys.stderr.write(f"{given}\n")
+    return _FAILED
+
+
+def _wait_for_threads() -> None:
+    """What Python does at the end of a program: pools are told to end, then every thread is waited for."""
+    pools = sys.modules.get("concurrent.futures.thread")
+    if pools is not None:
+        pools._python_exit()  # noqa: SLF001 - what Python itself calls here
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+
+
+def _without_our_frames(before: Any) -> Any:
+    """What a script raised is shown as Python would: from the script's own first line on."""
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OWN):
+            trace = trace.tb_next
+        before(kind, error.with_traceback(trace), trace)
+
+    return hook

@@ -1,0 +1,227 @@
+"""One tool call that a model asked for, under a key of its own: an effect, unless it is declared safe to repeat."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from perdure import codec
+from perdure.adapters.script.conduct import conducted
+from perdure.adapters.tools.policy import Policy
+from perdure.adapters.tools.results import Lost, given, is_lost, kept
+from perdure.engine.active import Stop
+from perdure.engine.call import Prepared, S, Spec
+from perdure.engine.drive import drive, drive_async
+from perdure.engine.effect import EffectSpec, effect_flow
+from perdure.engine.signature import Signature, shown_call
+from perdure.engine.step import step_flow
+from perdure.errors import JournalDiverged, PerdureError, saved_steps
+from perdure.policy import DEFAULT_IN_FLIGHT_SECONDS, DEFAULT_KEY_TTL_SECONDS, ONCE, proves_nothing_happened
+from perdure.records import RunState, WaitReason
+from perdure.replay import Replayed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from perdure.adapters.script.conduct import Conduct
+    from perdure.adapters.tools.pending import Awaited
+    from perdure.engine.drive import Operation
+    from perdure.engine.scope import Frame
+
+TOOL: Final = "=tool:"
+_OPTIONS: Final = {
+    "keyed": False,
+    "key_from": None,
+    "key_ttl": DEFAULT_KEY_TTL_SECONDS,
+    "in_flight_seconds": DEFAULT_IN_FLIGHT_SECONDS,
+    # What a tool raises is its outcome: the model is told of it, as it would be without a journal.
+    "certain": (Exception,),
+    "ambiguous": (),
+    "undo": None,
+    "approve": False,
+    "retry": ONCE,
+    "timeout": None,
+    "key": None,
+}
+
+
+class ToolEffect(EffectSpec):
+    """A tool that must not be performed twice."""
+
+    def known_exception(self, type_name: str) -> type[Exception] | None:
+        """Any exception of a module that the script has loaded."""
+        return loaded_exception(type_name)
+
+
+class ToolStep(Spec):
+    """A tool that is declared to be safe to repeat."""
+
+    def known_exception(self, type_name: str) -> type[Exception] | None:
+        """Any exception of a module that the script has loaded."""
+        return loaded_exception(type_name)
+
+
+def loaded_exception(type_name: str) -> type[Exception] | None:
+    """The exception class of this name, if its module is loaded."""
+    module, _, name = type_name.rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) and issubclass(found, Exception) else None
+
+
+class Performance(Prepared[S]):
+    """One tool call with its place in the journal taken."""
+
+    def __init__(self, conduct: Conduct, frame: Frame, awaited: Awaited, spec: S, returns: object) -> None:
+        self.conduct = conduct
+        self.awaited = awaited
+        self.live: list[Any] = []
+        """What the tool returned, if it was performed just now."""
+        self.raised: Exception | None = None
+        """What the tool raised, if it was performed just now."""
+        self._cause: BaseException | None = None
+        self._returns = returns
+        call = awaited.call
+        arguments = call.raw if call.arguments is None else call.arguments
+        super().__init__(spec, frame, (arguments,), {}, key=f"{TOOL}{awaited.place}")
+
+    def shown(self) -> str:
+        """The call as a person would write it."""
+        call = self.awaited.call
+        return self.conduct.redactor.text(shown_call(call.name, call.arguments or {"arguments": call.raw}))
+
+    def failed(self, error: Exception) -> Exception:
+        """Only a failure that shows that nothing happened is attempted anew by a resume; any other is the outcome."""
+        if self.raised is not None and (type(self.raised), str(self.raised)) == (type(error), str(error)):
+            error = self.raised  # with everything that it carries
+        if self.spec.kind == "step" or proves_nothing_happened(error, certain=(), ambiguous=()):
+            return super().failed(error)
+        return error
+
+    @contextlib.contextmanager
+    def performed(self) -> Iterator[None]:
+        """Around the call: what the tool itself raised leaves as it was raised."""
+        try:
+            yield
+        except Exception as error:
+            if error is self.raised:
+                error.__cause__ = self._cause
+            raise
+        finally:
+            self.leave()
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Around the tool itself: what it raises is remembered."""
+        try:
+            yield
+        except Exception as error:
+            self.raised, self._cause = error, error.__cause__
+            raise
+
+    def outcome(self, result: Any) -> Any:
+        """What the tool returned, as the script gets it."""
+        if self.live and is_lost(result):
+            self.conduct.coverage.lost(self.awaited.call.name, codec.describe(self.live[0]))
+            return self.live[0]
+        try:
+            return given(result, self._returns)
+        except Lost as lost:
+            why = f"returned {lost}"
+        name, row = self.awaited.call.name, self.active.row
+        problem = JournalDiverged(
+            f"Run {row.name}: the tool {name} was performed, and {why}; the run cannot go past it again.",
+            safe=f"{saved_steps(row.steps)}; {name} is not performed again.",
+            hint=f"have {name} return plain data, and start over: the same command with --fresh",
+        )
+        raise self.active.halt(Stop(RunState.WAITING, WaitReason.PARKED, problem))
+
+
+def perform(
+    awaited: Awaited,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    returns: object = None,
+    annotations: object = None,
+) -> Any:
+    """Perform a tool call once, and give what it returned, now and at every replay."""
+    conduct = _taken(awaited, annotations)
+    if conduct is None:
+        return function(*args, **kwargs)
+    expected = returns_of(function) if returns is None else returns
+
+    def body(arguments: object) -> Any:
+        del arguments  # what the model asked for; the function gets what was made of it
+        with performance.watched():
+            performance.live.append(function(*args, **kwargs))
+        return kept(performance.live[0], expected)
+
+    performance = _prepared(conduct, awaited, body, expected, annotations)
+    with performance.performed():
+        return performance.outcome(drive(_flow(performance)))
+
+
+async def perform_async(
+    awaited: Awaited,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    returns: object = None,
+    annotations: object = None,
+) -> Any:
+    """The same for a tool that is awaited."""
+    conduct = _taken(awaited, annotations)
+    if conduct is None:
+        return await function(*args, **kwargs)
+    expected = returns_of(function) if returns is None else returns
+
+    async def body(arguments: object) -> Any:
+        del arguments
+        with performance.watched():
+            performance.live.append(await function(*args, **kwargs))
+        return kept(performance.live[0], expected)
+
+    performance = _prepared(conduct, awaited, body, expected, annotations)
+    with performance.performed():
+        return performance.outcome(await drive_async(_flow(performance)))
+
+
+def returns_of(function: Callable[..., Any]) -> object:
+    """What a function says it returns; Any where it says nothing that can be read."""
+    try:
+        return Signature(function, word="tool").returns
+    except (PerdureError, TypeError, ValueError, NameError):
+        return Any
+
+
+def _taken(awaited: Awaited, annotations: object) -> Conduct | None:
+    """Who records this call; None where it is performed as it is: another was quicker, or it is an agent of its own."""
+    conduct = conducted()
+    if conduct is None or not conduct.pending.take(awaited):
+        return None
+    return None if conduct.policies.of(awaited.call.name, annotations) is Policy.AGENT else conduct
+
+
+def _prepared(
+    conduct: Conduct, awaited: Awaited, body: Callable[..., Any], returns: object, annotations: object
+) -> Performance[Any]:
+    name = awaited.call.name
+    spec: Spec
+    if conduct.policies.of(name, annotations) is Policy.EFFECT:
+        spec = ToolEffect(body, {**_OPTIONS, "name": name})
+    else:
+        spec = ToolStep(body, name=name, retry=ONCE, timeout=None, key=None)
+    conduct.write_drawn()
+    return Performance(conduct, conduct.frame(), awaited, spec, returns)
+
+
+def _flow(performance: Performance[Any]) -> Generator[Operation, Any, Any]:
+    decision = performance.decision
+    if isinstance(decision, Replayed):
+        return performance.recorded(decision.done)
+    if performance.spec.kind == "effect":
+        return (yield from effect_flow(performance))
+    return (yield from step_flow(performance))

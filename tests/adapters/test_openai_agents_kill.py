@@ -1,0 +1,42 @@
+"""An agent of the OpenAI Agents SDK is killed on either side of every commit and of every effect, and resumed elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.adapters import openai_agent
+from tests.adapters.agent_trials import Subject, every_point
+from tests.crash.nursery import Nursery
+from tests.sampling import every
+
+SUBJECT = Subject(
+    "the OpenAI Agents SDK",
+    openai_agent.write,
+    model_step="gpt-5",
+    requests=openai_agent.REQUESTS,
+    result=["all done", "cashier", ["a", "b"], 4, 14],
+    calls_at=3,
+)
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery("tests.adapters.openai_agent") as opened:
+        yield opened
+
+
+@every(sampled=17)
+def test_killed_at_any_point_no_answer_is_asked_for_twice_and_no_tool_acts_twice(
+    tmp_path: Path, nursery: Nursery, stride: int
+) -> None:
+    every_point(SUBJECT, nursery, tmp_path, stride=stride, streamed=False)
+
+
+@every(sampled=19)
+def test_killed_while_it_streams_no_answer_is_asked_for_twice_and_no_tool_acts_twice(
+    tmp_path: Path, nursery: Nursery, stride: int
+) -> None:
+    every_point(SUBJECT, nursery, tmp_path, stride=stride, streamed=True)
