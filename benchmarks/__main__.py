@@ -21,6 +21,7 @@ from benchmarks import (
     looking,
     mapping,
     memory,
+    model_calls,
     postgres,
     resume,
     saver,
@@ -38,6 +39,7 @@ BENCHMARKS = {
     "looking": looking,
     "memory": memory,
     "mapping": mapping,
+    "model_calls": model_calls,
     "saver": saver,
     "postgres": postgres,
 }

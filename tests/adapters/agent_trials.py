@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,6 +44,22 @@ def act(name: str, *arguments: object) -> str:
 def tell(result: object) -> None:
     """What the process under trial came to."""
     Path("result").write_text(json.dumps(result))
+
+
+def undergo(agent: Callable[[], object]) -> None:
+    """A process under trial, from its first write to its end; taking the frameworks apart again would take longest."""
+    killer.arm()
+    code: Any = 0
+    try:
+        tell(agent())
+    except BaseException as error:  # noqa: BLE001 - as the interpreter does it
+        code = 1
+        try:
+            sys.excepthook(type(error), error, error.__traceback__)
+        except SystemExit as leaving:
+            code = leaving.code
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @dataclass(frozen=True)

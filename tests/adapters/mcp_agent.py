@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -43,7 +44,7 @@ async def think(messages: list[dict[str, Any]]) -> dict[str, Any]:
 @perdure.agent
 async def clerk(wish: str) -> str:
     said: list[dict[str, Any]] = [{"role": "user", "content": wish}]
-    server = SERVER.model_copy(update={"env": dict(os.environ), "cwd": os.getcwd()})
+    server = SERVER.model_copy(update={"env": dict(os.environ), "cwd": Path.cwd()})
     async with stdio_client(server) as streams, ClientSession(*streams) as session:
         await session.initialize()
         tools = protected(session)

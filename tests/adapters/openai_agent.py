@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Any
 
 import agents
 import httpx2
@@ -13,11 +14,9 @@ from agents import Agent, ModelSettings, OpenAIProvider, RunConfig, RunContextWr
 import perdure
 from perdure.adapters.openai_agents import PerdureSession, run, run_streamed
 from perdure.testing.model_server import Script, tool
-from tests.adapters.agent_trials import RUN_ID, act, tell
-from tests.crash import killer
+from tests.adapters.agent_trials import RUN_ID, act, undergo
 
 REQUESTS = 4
-HISTORY = 15
 
 agents.set_tracing_disabled(True)
 
@@ -53,7 +52,7 @@ TOOLS = {"look": "step", "pay": "keyed"}
 
 def config_here(*, use_responses: bool = True) -> RunConfig:
     """The model of the server whose address is in the environment; certificates are loaded for nobody."""
-    client = openai.AsyncOpenAI(http_client=httpx2.AsyncClient(verify=False))  # noqa: S501 - it listens here, without TLS
+    client = openai.AsyncOpenAI(http_client=httpx2.AsyncClient(verify=False))
     return RunConfig(
         model="gpt-5",
         model_provider=OpenAIProvider(openai_client=client, use_responses=use_responses),
@@ -64,7 +63,7 @@ def config_here(*, use_responses: bool = True) -> RunConfig:
 @perdure.agent
 async def errand(task: str, streamed: bool) -> list[object]:
     context, session = Context(), PerdureSession("desk")
-    options = {"context": context, "session": session, "run_config": config_here()}
+    options: Any = {"context": context, "session": session, "run_config": config_here()}
     if not streamed:
         result = await run(assistant, task, tools=TOOLS, **options)
         text, last = result.final_output, result.last_agent.name
@@ -90,5 +89,4 @@ def write(model: Script) -> None:
 
 
 def main() -> None:
-    killer.arm()
-    tell(perdure.run(errand, "Do it.", bool(os.environ.get("STREAMED")), run_id=RUN_ID))
+    undergo(lambda: perdure.run(errand, "Do it.", bool(os.environ.get("STREAMED")), run_id=RUN_ID))

@@ -14,8 +14,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 import perdure
 from perdure.adapters.pydantic_ai import PerdureDurability
 from perdure.testing.model_server import Script, tool
-from tests.adapters.agent_trials import RUN_ID, act, tell
-from tests.crash import killer
+from tests.adapters.agent_trials import RUN_ID, act, undergo
 
 REQUESTS = 3
 
@@ -43,7 +42,7 @@ def pay(cents: int) -> str:
 
 def model_here() -> OpenAIChatModel:
     """The model of the server whose address is in the environment; certificates are loaded for nobody."""
-    client = httpx2.AsyncClient(verify=False)  # noqa: S501 - it listens on this machine, without TLS
+    client = httpx2.AsyncClient(verify=False)
     return OpenAIChatModel("gpt-5", provider=OpenAIProvider(http_client=client))
 
 
@@ -76,5 +75,4 @@ def write(model: Script) -> None:
 
 
 def main() -> None:
-    killer.arm()
-    tell(perdure.run(errand, "Do it.", bool(os.environ.get("STREAMED")), run_id=RUN_ID))
+    undergo(lambda: perdure.run(errand, "Do it.", bool(os.environ.get("STREAMED")), run_id=RUN_ID))

@@ -15,9 +15,8 @@ from tests.sampling import every
 
 FREE = ("look_up", "label")
 """The tools whose annotations say that they may be called again."""
-IN_THE_SERVER = [
-    f"{side}:{tool}" for tool in ("look_up", "send", "label", "note") for side in ("received", "performed")
-]
+TOOLS = ("look_up", "send", "label", "note")
+IN_THE_SERVER = [f"{side}:{tool}" for tool in TOOLS for side in ("received", "performed")]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK is killed on either side of every commit and of every effect, and resumed elsewhere."""
+"""An agent of the OpenAI SDK is killed on either side of every commit and every effect, and resumed elsewhere."""
 
 from __future__ import annotations
 

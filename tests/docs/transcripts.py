@@ -149,6 +149,8 @@ class Shell:
         mark = f"==mark {self._marks}=="
         if command.endswith("&"):
             self._write(f"{command[:-1]} </dev/null &\nspoken=$!")
+            if not until.strip():
+                return ""  # one that says nothing is not waited for
             last = settled(until).splitlines()[-1]
             return _JOB.sub("", self._wait(before, lambda text: last in settled(text).splitlines(), command))
         self._write(f"(exit $ended); {{ {command}\n}} </dev/null; ended=$?; echo {mark}")

@@ -1,10 +1,15 @@
-"""Agents that a judge can wrong easily: they wait, restart, vary, forget, or are killed in the middle of a body."""
+"""Agents that a judge can wrong easily: they wait, restart, vary, forget, fail, or are killed in mid-body."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import perdure
+from perdure.testing.crash.oracle import OUTSIDE
 from perdure.testing.crash.trap import trap
 
 SEEN: list[int] = []
@@ -109,3 +114,128 @@ def misled() -> int:
 @perdure.agent
 def dated() -> str:
     return f"{look(1)} at {perdure.now().isoformat()}"
+
+
+@perdure.effect(keyed=True)
+def deliver(pages: int) -> str:
+    """Its receipt is larger than everything that was recorded before, and cannot be made smaller."""
+    return "".join(hashlib.sha256(str(page).encode()).hexdigest() for page in range(pages))
+
+
+@perdure.agent
+def wordy() -> int:
+    look(1)
+    perdure.ask("Shall I?", options=["yes"])
+    return len(deliver(16_000))
+
+
+def trial_number() -> int:
+    """Which trial this process belongs to; the two uncrashed runs are the first."""
+    return int(os.environ[OUTSIDE].split("/")[-2])
+
+
+@perdure.effect
+def blurt(number: int) -> int:
+    return number
+
+
+@perdure.agent
+def fickle() -> int:
+    """Goes another way from one run to the next, whatever is done to it."""
+    said = blurt(2)
+    if trial_number() % 2:
+        look(1)
+    return said
+
+
+@perdure.agent
+def moody() -> int:
+    """Goes one way in both uncrashed runs, and another ever after."""
+    paid = pay(2)
+    if trial_number() > 2:
+        look(1)
+    return paid
+
+
+@perdure.agent
+def refused(number: int) -> int:
+    blurt(number)
+    raise ValueError(f"no {number}")
+
+
+@perdure.step
+def stumble(number: int) -> int:
+    raise OSError(f"broken {number}")
+
+
+@perdure.agent
+def stumbling(number: int) -> int:
+    blurt(number)
+    return stumble(number)
+
+
+@perdure.agent
+def sulking(number: int) -> int:
+    """Fails otherwise once it was killed."""
+    blurt(number)
+    raise ValueError("no" if trial_number() < 3 else "never")
+
+
+@perdure.agent(durability="process")
+def hasty() -> int:
+    total = look(1) + look(2)
+    pay(total)
+    return total + look(3) + look(4)
+
+
+@perdure.step
+def note(number: int) -> int:
+    with Path("notes.txt").open("a") as notes:
+        notes.write(f"note {number}\n")
+    return number
+
+
+@perdure.step
+def write(number: int) -> int:
+    Path("out").mkdir(exist_ok=True)
+    Path(f"out/{number}.txt").write_text(f"page {number}\n")
+    return number
+
+
+@perdure.agent
+def noting() -> int:
+    return write(note(1)) + note(2)
+
+
+@perdure.step
+def stamp() -> int:
+    Path("out").mkdir(exist_ok=True)
+    Path("out/stamp.txt").write_text(f"trial {trial_number()}\n")
+    return 1
+
+
+@perdure.agent
+def stamping() -> int:
+    return write(1) + stamp()
+
+
+@perdure.step
+def leave() -> int:
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    return 1
+
+
+@perdure.agent
+def leaving() -> int:
+    return leave() + look(1)
+
+
+@perdure.agent
+def offspring(number: int) -> int:
+    return look(number)
+
+
+@perdure.agent
+def middle(number: int) -> int:
+    handles = [perdure.start(offspring, each) for each in range(number)]
+    return sum(handle.result() for handle in handles)

@@ -28,8 +28,7 @@ LOADED = """
     perdure perdure.cli perdure.cli.ls perdure.cli.show perdure.cli.start perdure.engine.agent perdure.engine.child
     perdure.engine.ending perdure.engine.execute perdure.engine.lifecycle perdure.engine.mapping.call
     perdure.engine.session perdure.store.sqlite.store
-    http.server runpy socketserver perdure.testing.crash.bodies perdure.testing.crash.files perdure.testing.crash.hurry
-    perdure.testing.crash.senders perdure.testing.crash.skew perdure.testing.crash.subject perdure.testing.crash.writes
+    http.server runpy socketserver
 """
 
 

@@ -45,6 +45,12 @@ def told(crew: Crew, event: str) -> list[dict[str, Any]]:
     return [each for each in crew.told if each["event"] == event]
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether no thread of a process does anything any more; a signal needs a moment."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+
 def health(port: int) -> tuple[int, dict[str, Any]]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE) as answer:
@@ -90,6 +96,7 @@ def test_health_in_the_pause_before_another_worker_is_not_ready_and_says_so(crew
     crew.until(lambda: len(told(crew, "worker_started")) == 2)
     second = crew.hands(worker)
     os.kill(second, signal.SIGSTOP)  # so that who asks is not answered before the second death
+    crew.until(lambda: is_stopped(second))
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as asking:
         asking.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
         os.kill(second, signal.SIGKILL)

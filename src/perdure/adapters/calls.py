@@ -65,7 +65,7 @@ def policy_of(declared: object, *, tool: str) -> Policy:
         raise UsageError(
             f"Tool {tool} is declared as {declared!r}.",
             safe="nothing was performed.",
-            hint='"effect", "keyed", "step" or "inline", or a dict with `kind` and the options of perdure.effect or step',
+            hint='"effect", "keyed", "step" or "inline", or a dict with `kind` and options of perdure.effect or step',
         )
     if kind == "keyed":
         return Policy("effect", {**options, "keyed": True})
@@ -132,7 +132,7 @@ _counts: Final = Counts()
 
 
 def numbered(what: str) -> str:
-    """This text, with how often it has come up before in this execution of the run."""
+    """A text that tells equal things apart by how often each has come up before in this execution of the run."""
     active = run_here()
     if active is None:
         raise UsageError(f"{what}: there is no run here.", hint="call it from an agent: @perdure.agent")

@@ -16,19 +16,12 @@ import msgspec
 from mcp import types
 from mcp.shared import exceptions
 
-from perdure.adapters.performing import (
-    Declared,
-    Named,
-    Recovery,
-    declared,
-    is_recorded,
-    perform_async,
-    release_servants,
-)
+from perdure.adapters.calls import Declaration, Policy, checked_declarations, declared_policy, matches
+from perdure.adapters.performing import Named, is_recorded, perform_async, release_servants
 from perdure.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from mcp import ClientSession
 
@@ -41,29 +34,28 @@ def protected(
     session: ClientSession,
     *,
     server: str = "",
-    effects: Iterable[str] = (),
-    steps: Iterable[str] = (),
+    tools: Mapping[str, Declaration] | None = None,
     trust_annotations: bool = True,
 ) -> ClientSession:
     """The session, with a `call_tool` that is recorded in a run; everything else is passed through.
 
-    `server` names it in the journal, where it does not name itself. `effects` and `steps` are names of tools, or
-    patterns, and count for more than what the server says of them; with `trust_annotations=False` nothing else counts.
+    `server` names it in the journal, where it does not name itself. `tools` says what tools are, by name or pattern
+    (`{"search_*": "step"}`), and counts for more than what the server says; with `trust_annotations=False` nothing else.
     """
     _refuse_unknown(session)
-    given = declared(effects=effects, steps=steps, what="protected")
+    given = checked_declarations(tools)
     return cast("ClientSession", Protected(session, server=server, given=given, trusted=trust_annotations))
 
 
 class Protected:
     """Stands before a session; `mcp.Client` will do as well."""
 
-    def __init__(self, session: Any, *, server: str, given: Declared, trusted: bool) -> None:
+    def __init__(self, session: Any, *, server: str, given: dict[str, Declaration], trusted: bool) -> None:
         self._session = session
         self._server = server
         self._declared = given
         self._trusted = trusted
-        self._annotated: dict[str, Recovery] = {}
+        self._annotations: dict[str, dict[str, Any]] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
@@ -98,23 +90,24 @@ class Protected:
             arguments=_arguments(arguments, options),
             sources=(self._session, _error_class()),
         )
-        recovery = await self._recovery_of(name)
+        policy = await self._policy_of(name)
+        if policy.is_inline:
+            return await self._session.call_tool(name, arguments, *rest, **options)
         release_servants(mcp)
-        return _result(await perform_async(act, named, recovery=recovery))
+        return _result(await perform_async(act, named, policy=policy))
 
     async def list_tools(self, *rest: Any, **options: Any) -> Any:
         """What the session says; and what it says of each tool is remembered."""
         listed = await self._session.list_tools(*rest, **options)
-        self._annotated.update({tool.name: _recovery_by(tool.annotations) for tool in listed.tools})
+        self._annotations.update({tool.name: _plain(tool.annotations) or {} for tool in listed.tools})
         return listed
 
-    async def _recovery_of(self, tool: str) -> Recovery:
-        found = self._declared.recovery_of(tool)
-        if found is not None or not self._trusted:
-            return found or "effect"
-        if tool not in self._annotated:
+    async def _policy_of(self, tool: str) -> Policy:
+        is_declared = any(matches(tool, pattern) for pattern in self._declared)
+        if self._trusted and not is_declared and tool not in self._annotations:
             await self._list_every_tool()
-        return self._annotated.get(tool, "effect")
+        said = self._annotations.get(tool) if self._trusted else None
+        return declared_policy(tool, by_name=self._declared, annotations=said)
 
     async def _list_every_tool(self) -> None:
         listed = await self.list_tools()
@@ -126,12 +119,6 @@ class Protected:
         info = getattr(self._session, "server_info", None)
         name = self._server or getattr(info, "name", "")
         return f"{name}." if name else ""
-
-
-def _recovery_by(annotations: Any) -> Recovery:
-    """What a server's hints mean for a call that was interrupted."""
-    hints = annotations.model_dump(by_alias=True) if annotations is not None else {}
-    return "step" if hints.get("readOnlyHint") or hints.get("idempotentHint") else "effect"
 
 
 def _arguments(arguments: dict[str, Any] | None, options: dict[str, Any]) -> dict[str, Any]:

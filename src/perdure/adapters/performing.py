@@ -1,7 +1,7 @@
 """How a call that a framework makes becomes a step or an effect of the run around it, and under which key.
 
-A model call is a step. A tool call is an effect, unless somebody who knows the tool declared it to be a step. Outside a
-run a call is made as it is, and so is one inside an effect: that has an intent and a receipt already.
+A model call is a step. A tool call is an effect, unless somebody who knows the tool declared it to be something else
+(`calls`). Outside a run a call is made as it is, and so is one inside an effect, which has an intent and a receipt.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import sys
 import threading
 import weakref
 from collections import Counter
-from fnmatch import fnmatchcase
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +24,7 @@ from msgspec import Struct
 from perdure.engine.call import Spec, wrapped
 from perdure.engine.effect import EffectSpec, effect_flow
 from perdure.engine.failure import class_known_to
-from perdure.engine.scope import current_frame
+from perdure.engine.scope import Frame, Scope, current_frame, enter_frame, leave_frame
 from perdure.engine.signature import is_storable_text
 from perdure.engine.step import step_flow
 from perdure.errors import UsageError
@@ -34,33 +34,26 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
     from types import ModuleType
 
+    from perdure.adapters.calls import Policy
     from perdure.engine.active import Active
 
-Recovery = Literal["effect", "step", "through"]
-"""What a crash inside a tool means: ask, run it again, or nothing, because what the tool calls is recorded itself."""
-
+_ASYNCIO: Final = str(Path(asyncio.__file__).parent)
+_EFFECT: Final[dict[str, Any]] = {
+    "keyed": False,
+    "key_from": None,
+    "key_ttl": DEFAULT_KEY_TTL_SECONDS,
+    "in_flight_seconds": DEFAULT_IN_FLIGHT_SECONDS,
+    "ambiguous": (),
+    "undo": None,
+    "approve": False,
+    "retry": ONCE,
+    "timeout": None,
+}
 _IDENTITY_CHARACTERS: Final = 200
 _NAME_CHARACTERS: Final = 200
 
 _occurrences: Final[weakref.WeakKeyDictionary[Active, Counter[str]]] = weakref.WeakKeyDictionary()
 _counting: Final = threading.Lock()
-
-
-class Declared(Struct, frozen=True):
-    """What is known of tools, by name or by pattern; where several of these match, an effect is an effect."""
-
-    effects: tuple[str, ...] = ()
-    steps: tuple[str, ...] = ()
-    through: tuple[str, ...] = ()
-
-    def recovery_of(self, tool: str) -> Recovery | None:
-        """What was declared of a tool; None where nothing was."""
-        declared: tuple[tuple[Recovery, tuple[str, ...]], ...] = (
-            ("effect", self.effects),
-            ("step", self.steps),
-            ("through", self.through),
-        )
-        return next((kind for kind, names in declared if any(fnmatchcase(tool, name) for name in names)), None)
 
 
 class Named(Struct, frozen=True):
@@ -74,58 +67,60 @@ class Named(Struct, frozen=True):
     """Tools, models and functions: the exceptions that their code can name come back as what they were."""
 
 
-def declared(
-    *, effects: Iterable[str] = (), steps: Iterable[str] = (), through: Iterable[str] = (), what: str
-) -> Declared:
-    """What a user says of tools; raises `UsageError` where that are no names."""
-    given = {"effects": effects, "steps": steps, "through": through}
-    for word, names in given.items():
-        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-            raise UsageError(
-                f"{what}({word}={names!r}): these are no names of tools.", hint=f'{what}({word}=["search_*", "read"])'
-            )
-    return Declared(**{word: tuple(names) for word, names in given.items()})
-
-
 def is_recorded() -> bool:
     """Whether a call that is made here can be a step or an effect of its own."""
     frame = current_frame()
     return frame is not None and not frame.effect_key
 
 
-def perform(act: Callable[[], Any], named: Named, *, recovery: Recovery) -> Any:
+def perform(act: Callable[[], Any], named: Named, *, policy: Policy) -> Any:
     """Have a call made, or give what it gave before; `act` gives what can be stored."""
-    if recovery == "through" or not is_recorded():
-        return act()
 
     def body(**_: Any) -> Any:
         return act()
 
-    return _recorded(body, named, recovery)(**_given(named))
+    return _recorded(body, named, policy)(**_given(named))
 
 
-async def perform_async(act: Callable[[], Awaitable[Any]], named: Named, *, recovery: Recovery) -> Any:
+async def perform_async(act: Callable[[], Awaitable[Any]], named: Named, *, policy: Policy) -> Any:
     """The same for coroutines."""
-    if recovery == "through" or not is_recorded():
-        return await act()
 
     async def body(**_: Any) -> Any:
         return await act()
 
-    return await _recorded(body, named, recovery)(**_given(named))
+    return await _recorded(body, named, policy)(**_given(named))
+
+
+@contextmanager
+def own_strand() -> Iterator[None]:
+    """Stand in the strand of this thread, where a pool brought the context of the one that gave it the work.
+
+    Two threads that count their calls in one scope would get keys by chance, and neither would be seen to wait.
+    """
+    scope = _scope_of_this_thread()
+    if scope is None:
+        yield
+        return
+    frame = current_frame()
+    token = enter_frame(Frame(None if frame is None else frame.active, scope))
+    try:
+        yield
+    finally:
+        leave_frame(token)
 
 
 def release_servants(*packages: ModuleType) -> None:
     """Tasks that only serve a library, such as the reader of a connection, are no strands that the run waits for.
 
-    A task is one of a library's own if the code it began with is the library's, looked for behind what starts tasks.
+    A task is one of a library's own if the code it began with is the library's, looked for behind what starts tasks. So
+    is the thread in which asyncio waits for the end of a process that it started.
     """
     frame = current_frame()
     if frame is None or frame.active is None:
         return
     folders = tuple(str(Path(str(package.__file__)).parent) for package in packages)
     for scope in list(frame.active.strands):
-        if isinstance(scope.worker, asyncio.Task) and _first_file(scope.worker).startswith(folders):
+        if _first_file(scope.worker).startswith((*folders, _ASYNCIO)):
             frame.active.end_strand(scope)
 
 
@@ -134,8 +129,20 @@ def identity_of(*parts: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted", enc_hook=repr)).hexdigest()[:32]
 
 
-def _first_file(task: asyncio.Task[Any]) -> str:
-    coroutine: Any = task.get_coro()
+def _scope_of_this_thread() -> Scope | None:
+    """The scope that was opened for this thread, where the code here stands in another one."""
+    frame, here = current_frame(), threading.current_thread()
+    if frame is None or frame.active is None or frame.body or frame.scope.strand.worker is here:
+        return None
+    return next((scope for scope in list(frame.active.strands) if scope.worker is here), None)
+
+
+def _first_file(worker: object) -> str:
+    """Where the code is that a task or a thread began with; nothing where that cannot be said."""
+    if isinstance(worker, threading.Thread):
+        target = inspect.unwrap(getattr(worker, "_target", None) or worker.run)
+        return getattr(getattr(target, "__code__", None), "co_filename", "")
+    coroutine: Any = worker.get_coro() if isinstance(worker, asyncio.Task) else None
     while hasattr(coroutine, "cr_code"):
         file: str = coroutine.cr_code.co_filename
         if f"{os.sep}anyio{os.sep}" not in file:
@@ -144,20 +151,29 @@ def _first_file(task: asyncio.Task[Any]) -> str:
     return ""
 
 
-def _recorded(body: Callable[..., Any], named: Named, recovery: Recovery) -> Callable[..., Any]:
+def _recorded(body: Callable[..., Any], named: Named, policy: Policy) -> Callable[..., Any]:
+    spec = spec_for(body, named, policy)
+    return wrapped(spec, effect_flow) if isinstance(spec, EffectSpec) else wrapped(spec, step_flow)
+
+
+def spec_for(body: Callable[..., Any], named: Named, policy: Policy) -> Spec:
+    """What the engine is told of a call that is made here and now."""
     body.__signature__ = _signature(_given(named))  # type: ignore[attr-defined]
     body.__qualname__ = body.__name__ = name = _usable(named.name)
-    key = _key(name, named.identity) if named.identity else None
-    if recovery == "effect":
-        effect: EffectSpec = _Effect(body, name=name, key=key, sources=named.sources)
-        return wrapped(effect, effect_flow)
-    step: Spec = _Step(body, name=name, key=key, sources=named.sources)
-    return wrapped(step, step_flow)
+    place = {"name": name, "key": _key(name, named.identity) if named.identity else None}
+    options = {**policy.options, **place}
+    return _Effect(body, options, named.sources) if policy.kind == "effect" else _Step(body, options, named.sources)
 
 
 class _Step(Spec):
-    def __init__(self, body: Callable[..., Any], *, name: str, key: str | None, sources: tuple[Any, ...]) -> None:
-        super().__init__(body, name=name, retry=ONCE, timeout=None, key=key)
+    def __init__(self, body: Callable[..., Any], options: dict[str, Any], sources: tuple[Any, ...]) -> None:
+        super().__init__(
+            body,
+            name=options["name"],
+            retry=options.get("retry", ONCE),
+            timeout=options.get("timeout"),
+            key=options["key"],
+        )
         self._sources = sources
 
     def known_exception(self, type_name: str) -> type[Exception] | None:
@@ -165,22 +181,10 @@ class _Step(Spec):
 
 
 class _Effect(EffectSpec):
-    def __init__(self, body: Callable[..., Any], *, name: str, key: str | None, sources: tuple[Any, ...]) -> None:
-        options = {
-            "keyed": False,
-            "key_from": None,
-            "key_ttl": DEFAULT_KEY_TTL_SECONDS,
-            "in_flight_seconds": DEFAULT_IN_FLIGHT_SECONDS,
-            "certain": (UsageError,),
-            "ambiguous": (),
-            "undo": None,
-            "approve": False,
-            "retry": ONCE,
-            "timeout": None,
-            "key": key,
-            "name": name,
-        }
-        super().__init__(body, options)
+    def __init__(self, body: Callable[..., Any], options: dict[str, Any], sources: tuple[Any, ...]) -> None:
+        certain = (*options.get("certain", ()), UsageError)
+        super().__init__(body, {**_EFFECT, **options, "certain": certain})
+        self.check = options.get("check")
         self._sources = sources
 
     def known_exception(self, type_name: str) -> type[Exception] | None:

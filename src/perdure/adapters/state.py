@@ -216,8 +216,8 @@ def _say(subject: object, name: str, value: object) -> None:
     _said.add(place)
     what = f"{type(subject).__name__}.{name}" if name else type(subject).__name__
     warnings.warn(
-        f"{what} holds a {type(value).__name__}, which cannot be stored: what a tool changes in it is not put back when "
-        f"the run is resumed. If tools only use it, say so: fixed={{{name!r}}}.",
+        f"{what} holds a {type(value).__name__}, which cannot be stored: what a tool changes in it is lost when the "
+        f"run is resumed. If tools only use it, say so: fixed={{{name!r}}}.",
         NotCaptured,
         stacklevel=2,
     )

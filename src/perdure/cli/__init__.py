@@ -103,6 +103,8 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and args[0].endswith(".py"):
+            args = ["run", *args]  # a script alone, as `python` takes it
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             raise unknown_command(args[0], COMMANDS, args)
         mode.acts = bool(args) and args[0] in COMMANDS and COMMANDS[args[0]].acts

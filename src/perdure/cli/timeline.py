@@ -25,6 +25,10 @@ _DELIVERY: Final = Kind.DELIVERY.value
 _ENDED: Final = Kind.ENDED.value
 
 
+_INNER: Final = frozenset({"seed", "drawn"})
+"""Notes that a replay reads, and that tell a person nothing."""
+
+
 class Moment(Struct, frozen=True, omit_defaults=True):
     """One record of a journal, in words; what does not apply to it is left out."""
 
@@ -67,7 +71,7 @@ class Teller:
 
     def tell(self, records: Iterable[Record], runs: Mapping[str, str] = NO_RUNS) -> list[Moment]:
         """These records; `runs` are the words for other runs that they name, by id."""
-        return [self._moment(record, runs) for record in records]
+        return [self._moment(record, runs) for record in records if not _is_inner(record)]
 
     def _moment(self, record: Record, runs: Mapping[str, str]) -> Moment:
         body = None if record.kind == Kind.PATCHED else read_body(record)
@@ -158,3 +162,7 @@ def _deliveries(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
         elif record.kind == _ENDED:
             complete.difference_update(read_body(record).reopened)
     return found
+
+
+def _is_inner(record: Record) -> bool:
+    return record.kind == Kind.NOTE and read_body(record).about in _INNER

@@ -60,7 +60,10 @@ def test_the_layout_of_the_json_makes_no_other_request(written: Callable[[Any], 
         asking("a", "b", stream=True),
         asking("a", "b") | {"model": "gpt-4o-mini"},
         {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "model": "gpt-4o"},
-        {"messages": [{"role": "user", "content": "a", "user": "x"}, {"role": "user", "content": "b"}], "model": "gpt-4o"},
+        {
+            "messages": [{"role": "user", "content": "a", "user": "x"}, {"role": "user", "content": "b"}],
+            "model": "gpt-4o",
+        },
         {"messages": "ab", "model": "gpt-4o"},
         {"model": "gpt-4o"},
         {"messages": [], "model": "gpt-4o"},
@@ -143,9 +146,10 @@ def test_the_conversation_of_an_sdk_is_known_from_the_request_before(model: Mode
 
 texts = st.text(max_size=6)
 messages = st.lists(
-    st.one_of(st.fixed_dictionaries({"role": st.just("user"), "content": texts}), texts, st.integers(0, 120)), max_size=6
+    st.one_of(st.fixed_dictionaries({"role": st.just("user"), "content": texts}), texts, st.integers(0, 120)),
+    max_size=6,
 )
-layouts = st.sampled_from(
+layouts: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [
         {"separators": (",", ":")},
         {"separators": (" , ", " : ")},
@@ -173,7 +177,7 @@ def bodies(draw: st.DrawFn) -> list[bytes]:
     return made
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(bodies())
 def test_a_request_reads_the_same_whatever_was_read_before(given_bodies: list[bytes]) -> None:
     reader = Reader()

@@ -77,7 +77,7 @@ def conversations(draw: st.DrawFn) -> list[tuple[list[Any], dict[str, Any]]]:
     return made
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(conversations())
 def test_every_stored_request_comes_back_as_it_was(given_requests: list[tuple[list[Any], dict[str, Any]]]) -> None:
     shelf = Shelf()

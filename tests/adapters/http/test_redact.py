@@ -71,14 +71,14 @@ def test_the_password_in_the_address_of_a_database_is_a_secret() -> None:
     [
         {"HOME": "/home/somebody"},
         {"XDG_SESSION_DESKTOP": "some-desktop"},
-        {"SSH_AUTH_SOCK": "/tmp/ssh-agent"},
+        {"SSH_AUTH_SOCK": "/run/ssh-agent"},
         {"SSL_CERT_KEY": "/etc/ssl/some.key"},
         {"MY_API_KEY": "short"},
         {"LLM_API_KEY": ""},
     ],
 )
 def test_innocent_text_is_left_as_it_is(variables: dict[str, str]) -> None:
-    text = "in /home/somebody on some-desktop: short, /tmp/ssh-agent, /etc/ssl/some.key"
+    text = "in /home/somebody on some-desktop: short, /run/ssh-agent, /etc/ssl/some.key"
     assert Redactor(variables).text(text) is text
 
 
@@ -104,7 +104,9 @@ def test_a_key_is_known_by_its_look_even_if_nobody_named_it(key: str) -> None:
     assert key not in clean
 
 
-@pytest.mark.parametrize("text", ["task-force", "sk-learn is a library", "a risk-averse, disk-based one", "ask-me-anything-now-please"])
+@pytest.mark.parametrize(
+    "text", ["task-force", "sk-learn is a library", "a risk-averse, disk-based one", "ask-me-anything-now-please"]
+)
 def test_words_that_only_resemble_keys_stay(text: str) -> None:
     assert Redactor(NOTHING).text(text) == text
 
@@ -171,11 +173,11 @@ values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(secrets, values, st.booleans())
 def test_no_secret_survives_in_json_and_the_json_stays(secret: str, value: Any, ascii_only: bool) -> None:
     assume(not secret.startswith(("/", "~")))
-    assume(all("\ud800" > letter or letter > "\udfff" for letter in secret + json.dumps(value, ensure_ascii=False)))
+    assume(all(letter < "\ud800" or letter > "\udfff" for letter in secret + json.dumps(value, ensure_ascii=False)))
     document = json.dumps({"said": f"<{secret}>", "rest": value, "address": quote(secret)}, ensure_ascii=ascii_only)
     clean = Redactor({"API_KEY": secret}).text(document)
     found = json.loads(clean)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 RUNNER = Path(__file__).with_name("runner.py")
 _OURS = re.compile(r'  File "[^"]*/(?:runner\.py|perdure/[^"]*)", line \d+, in .*\n(?:    .*\n)*')
+_OF_NOTHING = re.compile(r'Traceback \(most recent call last\):\n(?=  File "[^"]*", line \d+\n)')
+"""A syntax error of the script is shown without a stack, which `perdure run` sees to by dropping our frames."""
 
 
 class Shown(NamedTuple):
@@ -51,7 +53,7 @@ def executed(command: list[str], *, folder: Path) -> Shown:
         text=True,
         check=False,
     )
-    return Shown(done.stdout, _OURS.sub("", done.stderr), done.returncode)
+    return Shown(done.stdout, _OF_NOTHING.sub("", _OURS.sub("", done.stderr)), done.returncode)
 
 
 def same(script: Path, *args: str) -> Shown:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from perdure.adapters.http.stream import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
     from types import TracebackType
 
     from perdure.adapters.http.endpoints import Dialect
@@ -74,3 +74,31 @@ class Body:
     def _is_due(self) -> bool:
         is_due, self._is_recorded = not self._is_recorded, True
         return is_due
+
+
+def handed_on(body: Body, chunks: Iterable[bytes], commit: Callable[[], object]) -> Iterator[bytes]:
+    """The chunks of an answer as they come, its end only when it is recorded."""
+    with body:
+        for chunk in chunks:
+            if body.take(chunk):
+                commit()
+            yield from body.ready()
+        if body.end():
+            commit()
+        yield from body.ready()
+
+
+async def handed_on_async(
+    body: Body, chunks: AsyncIterable[bytes], commit: Callable[[], Awaitable[object]]
+) -> AsyncIterator[bytes]:
+    """The same for async clients."""
+    with body:
+        async for chunk in chunks:
+            if body.take(chunk):
+                await commit()
+            for ready in body.ready():
+                yield ready
+        if body.end():
+            await commit()
+        for ready in body.ready():
+            yield ready

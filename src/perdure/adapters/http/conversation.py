@@ -105,7 +105,7 @@ def shared(asked: Asked, earlier: Requests, redactor: Redactor | None = None) ->
     if asked.is_opaque:
         return replace(stored, text=clean(asked.rest.decode(errors="replace")))
     built = [(_parts(asked, below.marks), below) for below in earlier.candidates(asked)]
-    parts, below = min(built, key=lambda each: _new_in(each[0]), default=(_parts(asked, []), None))
+    parts, below = min(built, key=lambda each: _new_in(each[0])) if built else (_parts(asked, []), None)
     fields, gone, are_shared = _changed(asked, below.rest if below else b"{}")
     is_based = below is not None and (are_shared or any(part.count for part in parts))
     return replace(
@@ -148,7 +148,7 @@ _MOST_BELOW: Final = 1_000_000
 _MOST_LINES: Final = 6
 _MOST_CANDIDATES: Final = 8
 _FEWEST_LEFT: Final = 6
-"""So few messages behind the shared beginning are what was said since; more may stand elsewhere in the request below."""
+"""So few messages behind the shared beginning are what was said since; more may stand elsewhere in the other one."""
 
 _FEWEST_MOVED: Final = 2
 """A single message that stands elsewhere is stored again: it is as short as saying where."""

@@ -69,7 +69,7 @@ class ModelCall(Prepared[Spec]):
 
     def shown(self) -> str:
         """The call as a person would write it."""
-        return self.conduct.redactor.text(f"{self.spec.name}({self.asked.digest.hex()[:8]})")
+        return self.conduct.redactor.text(f"{self.spec.name}({wire.last_said(self.asked)!r})")
 
     def body(self) -> Body:
         """What a streamed answer to this request is gathered in."""
@@ -88,10 +88,11 @@ class ModelCall(Prepared[Spec]):
         kept = {name: value for name, value in redactor.headers(headers).items() if name.lower() != _ENCODING}
         request = msgspec.json.encode(shared(self.asked, self.conduct.requests, redactor)).decode()
         clean = redactor.text(body)
+        made = msgspec.structs.replace(Answer(status, kept, request=request), **how)
         try:
-            return Answer(status, kept, text=clean.decode(), request=request, **how)
+            return msgspec.structs.replace(made, text=clean.decode())
         except UnicodeDecodeError:
-            return Answer(status, kept, data=clean, request=request, **how)
+            return msgspec.structs.replace(made, data=clean)
 
     def _recorded(self, answer: Answer) -> Generator[Operation, Any, None]:
         usage = usage_of(self.asked.dialect, answer.status, answer.body, is_stream=self.asked.is_stream)

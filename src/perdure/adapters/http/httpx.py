@@ -6,13 +6,15 @@ import functools
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from perdure.adapters.http.body import handed_on, handed_on_async
 from perdure.adapters.http.exchange import routed, sending
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
     from types import ModuleType
 
-    from perdure.adapters.http.exchange import Answer, ModelCall
+    from perdure.adapters.http.exchange import ModelCall
+    from perdure.adapters.http.record import Answer
 
 _FAILED: Final = 400
 _EVENTS: Final = "text/event-stream"
@@ -76,7 +78,7 @@ def _send_async(module: Any, original: Callable[..., Any]) -> Callable[..., Coro
 
 def _is_live(response: Any) -> bool:
     """Whether the answer comes in events that the script may see one by one; anything else is recorded as a whole."""
-    return response.status_code < _FAILED and response.headers.get("content-type", "").startswith(_EVENTS)
+    return bool(response.status_code < _FAILED) and str(response.headers.get("content-type", "")).startswith(_EVENTS)
 
 
 def _replayed(module: Any, request: Any, answer: Answer, *, stream: bool) -> Any:
@@ -104,15 +106,7 @@ def _recording(module: Any) -> type:
             self._body = call.body()
 
         def __iter__(self) -> Iterator[bytes]:
-            body = self._body
-            with body:
-                for chunk in self._inner:
-                    if body.take(chunk):
-                        self._commit()
-                    yield from body.ready()
-                if body.end():
-                    self._commit()
-                yield from body.ready()
+            return handed_on(self._body, self._inner, self._commit)
 
         def close(self) -> None:
             if self._body.was_left():
@@ -139,18 +133,8 @@ def _recording_async(module: Any) -> type:
             self._inner = response.stream
             self._body = call.body()
 
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            body = self._body
-            with body:
-                async for chunk in self._inner:
-                    if body.take(chunk):
-                        await self._commit()
-                    for ready in body.ready():
-                        yield ready
-                if body.end():
-                    await self._commit()
-                for ready in body.ready():
-                    yield ready
+        def __aiter__(self) -> AsyncIterator[bytes]:
+            return handed_on_async(self._body, self._inner, self._commit)
 
         async def aclose(self) -> None:
             if self._body.was_left():

@@ -50,14 +50,11 @@ class Terminal:
         It begins there, or in an earlier chunk. None as long as it has not come.
         """
         base, self._position = self._position, self._position + len(chunk)
-        if self._judge.terminal_at is not None:
-            return 0
         self._look(chunk)
         for event in self._source.feed(chunk):
             self._judge.hear(event.name, event.data, event.begins, is_exception=event.is_exception)
-            if self._judge.terminal_at is not None:
-                return max(0, self._judge.terminal_at - base)
-        return None
+        terminal_at = self._judge.terminal_at
+        return None if terminal_at is None else max(0, terminal_at - base)
 
     def end(self) -> bool:
         """The body has ended well: whether the answer is whole."""

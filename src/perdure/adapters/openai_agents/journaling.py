@@ -1,4 +1,4 @@
-"""What one `run` of an OpenAI agent knows of the run around it: its place, how its tools are declared, whose calls it is."""
+"""What one `run` of an OpenAI agent knows of the run around it: its place, and how its tools are declared."""
 
 from __future__ import annotations
 
@@ -79,6 +79,6 @@ def note_asked(call_ids: Collection[str]) -> None:
 
 
 def was_asked(call_id: str) -> bool:
-    """Whether an answer on record asked for this call; what asked for any other will not ask again in the same words."""
+    """Whether an answer on record asked for this call; what asked for another may not ask so again."""
     active = calls.run_here()
     return active is not None and call_id in _asked.get(active, ())

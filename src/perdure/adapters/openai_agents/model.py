@@ -45,7 +45,7 @@ class JournaledModel(Model):
         """What the model itself says of a failed request."""
         return self._inner.get_retry_advice(request)
 
-    async def get_response(  # type: ignore[override]
+    async def get_response(  # noqa: PLR0917 - as the SDK has it
         self,
         system_instructions: Any,
         input: Any,  # noqa: A002 - as the SDK names it
@@ -74,7 +74,7 @@ class JournaledModel(Model):
         here.note_asked(records.call_ids(recorded["output"]))
         return records.load_response(recorded)
 
-    async def stream_response(  # type: ignore[override]
+    async def stream_response(  # noqa: PLR0917 - as the SDK has it
         self,
         system_instructions: Any,
         input: Any,  # noqa: A002 - as the SDK names it
@@ -85,7 +85,7 @@ class JournaledModel(Model):
         tracing: Any,
         **more: Any,
     ) -> AsyncIterator[Any]:
-        """One streamed request, its pieces as they come and its end once it is on record; or the stream from its record."""
+        """One request, its pieces as they come and its end once that is on record; or the stream from its record."""
         given = (system_instructions, input, model_settings, tools, output_schema, handoffs, tracing)
         journaling = here.journaling_here()
         if journaling is None:

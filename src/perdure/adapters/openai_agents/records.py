@@ -127,4 +127,4 @@ def _are_pieces_of_one(last: dict[str, Any], next_one: dict[str, Any]) -> bool:
     if not (isinstance(last.get(_PIECE), str) and isinstance(next_one.get(_PIECE), str)):
         return False
     apart = frozenset({_PIECE, "sequence_number", "logprobs", "obfuscation"})
-    return _without(last, apart) == _without(next_one, apart)
+    return bool(_without(last, apart) == _without(next_one, apart))

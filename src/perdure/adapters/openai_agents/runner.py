@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any
 
 import agents
 from agents import Agent, FunctionTool, RunConfig, Runner, RunResult, RunResultStreaming
-from agents.models.interface import Model, ModelProvider
+from agents.models.interface import Model
 from agents.tool_context import ToolContext
 
 from perdure.adapters.calls import Declaration
@@ -18,8 +18,6 @@ from perdure.adapters.openai_agents.model import JournaledModel, JournaledProvid
 from perdure.adapters.openai_agents.session import PerdureSession
 from perdure.adapters.openai_agents.tools import watch_agents
 from perdure.errors import UsageError
-
-_NEEDED: Final = ("context", "tool_name", "tool_call_id")
 
 
 async def run(
@@ -32,8 +30,8 @@ async def run(
 ) -> RunResult:
     """`Runner.run` inside a run: model requests are steps, tool calls effects unless `tools` declares them otherwise.
 
-    `tools` declares tools by name or pattern: "effect", "keyed", "step", "inline", or a dict with `kind` and the options
-    of `perdure.effect` or `perdure.step`. `fixed` names fields of the context that tools only use, such as connections:
+    `tools` declares tools by name or pattern: "effect", "keyed", "step", "inline", or a dict with `kind` and options of
+    `perdure.effect` or `perdure.step`. `fixed` names fields of the context that tools only use, such as connections:
     all others are captured around each tool, and put back where it is not executed again. `options` are those of
     `Runner.run`.
     """
@@ -85,24 +83,21 @@ def _journaled(given: Any) -> RunConfig:
 
 def _refuse_unknown_sdk() -> None:
     """Say at the start, and not in the middle of a run, that this version of the SDK has other seams."""
-    missing = [
-        what
-        for what, is_there in (
-            ("Agent.get_all_tools", inspect.iscoroutinefunction(inspect.unwrap(_tools_of_agents()))),
-            ("FunctionTool.on_invoke_tool", "on_invoke_tool" in {each.name for each in dataclasses.fields(FunctionTool)}),
-            ("ToolContext.tool_call_id", set(_NEEDED) <= inspect.signature(ToolContext).parameters.keys()),
-            ("RunConfig.model_provider", "model_provider" in {each.name for each in dataclasses.fields(RunConfig)}),
-            ("ModelProvider.get_model", hasattr(ModelProvider, "get_model")),
-        )
-        if not is_there
-    ]
+    seams = {
+        "Agent.get_all_tools": inspect.iscoroutinefunction(inspect.unwrap(getattr(Agent, "get_all_tools", str))),
+        "FunctionTool.on_invoke_tool": _has_field(FunctionTool, "on_invoke_tool"),
+        "ToolContext.tool_call_id": "tool_call_id" in inspect.signature(ToolContext).parameters,
+        "RunConfig.model_provider": _has_field(RunConfig, "model_provider"),
+        "Model.stream_response": hasattr(Model, "stream_response") and hasattr(Model, "get_response"),
+    }
+    missing = [name for name, is_there in seams.items() if not is_there]
     if missing:
         raise UsageError(
-            f"openai-agents {agents.version.__version__} has no {', no '.join(missing)}, by which its calls are recorded.",
+            f"openai-agents {agents.version.__version__} has no {', no '.join(missing)}: its calls cannot be recorded.",
             safe="nothing was sent.",
             hint="pip install 'perdure[openai-agents]'",
         )
 
 
-def _tools_of_agents() -> Any:
-    return getattr(Agent, "get_all_tools", None) or (lambda: None)
+def _has_field(kind: Any, name: str) -> bool:
+    return name in {each.name for each in dataclasses.fields(kind)}

@@ -96,7 +96,7 @@ class PerdureSession:
     def _read(self, limit: int | None) -> list[Any]:
         kept = self._cabinet.read(self._kept)
         items = closed(kept)
-        return items if limit is None else items[len(items) - limit :] if 0 < limit < len(items) else items[: max(limit, 0)]
+        return items if limit is None else items[max(0, len(items) - limit) :] if limit > 0 else []
 
     def _kept(self, rows: Rows) -> list[tuple[Any, str]]:
         found = rows.scan(key_of(_ITEM, self.session_id))
@@ -111,9 +111,7 @@ class PerdureSession:
                 return
             first = self._count(rows)
             rows.put(
-                {
-                    self._place(first + at): msgspec.json.encode(Kept(item, run_id)) for at, item in enumerate(items)
-                }
+                {self._place(first + at): msgspec.json.encode(Kept(item, run_id)) for at, item in enumerate(items)}
                 | {self._head: str(first + len(items)).encode()}
             )
 

@@ -142,8 +142,8 @@ async def _invoke(tool: FunctionTool | CustomTool, context: ToolContext[Any], ar
 def _told(output: Any, changed: Any, returns: object) -> Any:
     """What is recorded of a tool: what it returned, as it returned it, wherever that is all there is to say.
 
-    Plain data is recorded as it is. Other values come back by the tool's own annotation; where that does not say enough,
-    they are recorded as the text that the model sees.
+    Plain data is recorded as it is. Other values come back by the tool's own annotation; where that does not say
+    enough, they are recorded as the text that the model sees.
     """
     form: dict[str, Any] = {"perdure": 1}
     try:
@@ -200,8 +200,10 @@ async def _awaited(value: Any) -> Any:
 
 
 def _is_local(tool: Any) -> bool:
-    return any(callable(getattr(tool, name, None)) for name in ("executor", "editor")) or hasattr(tool, "computer") or (
-        getattr(tool, "editor", None) is not None
+    return (
+        any(callable(getattr(tool, name, None)) for name in ("executor", "editor"))
+        or hasattr(tool, "computer")
+        or (getattr(tool, "editor", None) is not None)
     )
 
 

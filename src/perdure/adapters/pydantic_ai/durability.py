@@ -42,7 +42,7 @@ _SPEC: Final = DurabilityEngineSpec(
 
 
 class PerdureDurability(BaseDurabilityCapability[AgentDepsT]):
-    """Inside a run, every model request of the agent is a step, and every tool call an effect unless declared otherwise.
+    """Inside a run, every model request of the agent is a step, and every tool call an effect if not declared another.
 
     Outside a run it changes nothing. `tools` declares tools by name or pattern: "effect", "keyed", "step", "inline", or
     a dict with `kind` and the options of `perdure.effect` or `perdure.step`; a tool's own `metadata={"perdure": …}`

@@ -10,6 +10,7 @@ import msgspec
 from perdure import codec
 from perdure.adapters.http.conversation import Requests, StoredRequest
 from perdure.adapters.http.record import Answer
+from perdure.adapters.tools.context import Memory
 from perdure.adapters.userland.values import STRAY
 from perdure.engine.scope import Frame, Scope, current_frame
 from perdure.records import Kind, Note
@@ -57,6 +58,7 @@ class Conduct:
         self.prices = prices
         self.seams = tuple(seams)
         self.requests = Requests()
+        self.memory = Memory(_nobodys, coverage)
         self._stray = Frame(active, Scope(STRAY), blocking=True)
         self._inside: dict[str, Scope] = {}
         self._lock = threading.Lock()
@@ -86,6 +88,11 @@ class Conduct:
             path = f"{frame.scope.path}/{frame.step_key.partition('@')[0]}"
             scope = self._inside.setdefault(path, Scope(path, strand=frame.scope.strand))
         return Frame(frame.active, scope, caller=frame, blocking=frame.blocking)
+
+
+def _nobodys(_file: str) -> bool:
+    """Nothing is known yet of whose code it is."""
+    return False
 
 
 _conduct: Conduct | None = None

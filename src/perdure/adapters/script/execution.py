@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import os
 import sys
 import threading
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 from typing import Any, Final
 
 import msgspec
@@ -93,14 +95,15 @@ def _conducted(path: str, project: Project, order: Order) -> int:
 
 def _executed(path: str) -> int:
     """Execute the script as the main module, to the end of its last thread."""
+    file = os.path.abspath(path)  # noqa: PTH100 - as Python does: a link is not followed
     module = ModuleType("__main__")
-    module.__file__ = path
-    module.__loader__ = SourceFileLoader("__main__", path)
-    module.__dict__.update({"__builtins__": __builtins__, "__cached__": None, "__spec__": None})
+    module.__file__ = file
+    module.__loader__ = SourceFileLoader("__main__", file)
+    module.__dict__.update({"__builtins__": builtins, "__cached__": None, "__spec__": None})
     sys.modules["__main__"] = module
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
-        exec(compiled_script(path), module.__dict__)  # noqa: S102 - the script is what we were asked to execute
+        exec(_compiled(file), module.__dict__)  # noqa: S102 - the script is what we were asked to execute
         _wait_for_threads()
     except SystemExit as ended:
         _wait_for_threads()
@@ -108,6 +111,13 @@ def _executed(path: str) -> int:
         if code:
             raise ScriptFailed(code) from None
     return 0
+
+
+def _compiled(file: str) -> CodeType:
+    try:
+        return compiled_script(file)
+    except SyntaxError as error:
+        raise error.with_traceback(None) from None  # how it was read is nothing to the script's author
 
 
 def _exit_code(given: Any) -> int:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from perdure import clock, codec
 from perdure.adapters.hooks import when_imported
-from perdure.adapters.http import httpx
+from perdure.adapters.http import aiohttp, httpx, urllib3
 from perdure.adapters.http.canonical import Reader
 from perdure.adapters.http.matching import MODEL, Recorded
 from perdure.adapters.http.prices import Prices
@@ -19,6 +19,8 @@ from perdure.adapters.http.record import Answer
 from perdure.adapters.http.redact import Redactor
 from perdure.adapters.script.conduct import Conduct, begin, end
 from perdure.adapters.script.coverage import Coverage
+from perdure.adapters.tools import seams
+from perdure.adapters.tools.context import Memory
 from perdure.adapters.tools.pending import Pending
 from perdure.adapters.tools.perform import perform, perform_async
 from perdure.adapters.tools.policy import Policies
@@ -91,8 +93,12 @@ def installed(conduct: Conduct, path: str) -> Iterator[None]:
     """Put the hooks in place, each of which takes hold when its library is imported; afterwards nothing is recorded."""
     for name in ("httpx", "httpx2"):
         when_imported(name, httpx.patch)
+    when_imported("aiohttp", aiohttp.patch)
+    when_imported("urllib3", urllib3.patch)
     guard.connect(find=conduct.pending.of_name, perform=perform, perform_async=perform_async)
     userland = source.install(roots_of(Path(path)), script=Path(path))
+    conduct.memory = Memory(userland.owns, conduct.coverage)
+    seams.install()
     begin(conduct)
     values.begin(conduct.values)
     store = Path(conduct.active.store.location).resolve().parent

@@ -60,6 +60,26 @@ class Pending:
             found = [awaited for awaited in self._awaited.values() if awaited.call.id == call_id]
             return found[-1] if found else None
 
+    def with_id(self, call_id: str) -> list[Awaited]:
+        """Those with this id, the oldest first: agents that run at once may have been given the same ones."""
+        with self._lock:
+            return [awaited for awaited in self._awaited.values() if awaited.call.id == call_id]
+
+    def everything(self) -> list[Awaited]:
+        """All of them, the oldest first."""
+        with self._lock:
+            return list(self._awaited.values())
+
+    def again(self, awaited: Awaited) -> None:
+        """It was begun, and left before it had an outcome: it will be performed once more, under a place of its own."""
+        place, _, scope = awaited.place.rpartition("@")
+        name, _, times = place.partition("~")
+        with self._lock:
+            left = Awaited(awaited.call, f"{name}~{int(times or 1) + 1}@{scope}")
+            if left.place not in self._performed:
+                self._awaited[left.place] = left
+            self._hear(bool(self._awaited))
+
     def take(self, awaited: Awaited) -> bool:
         """Take it to perform it; whether nobody else has."""
         with self._lock:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure import codec
 from perdure.adapters.script.conduct import conducted
+from perdure.adapters.tools.control import Left, left_by, raised_again
 from perdure.adapters.tools.policy import Policy
-from perdure.adapters.tools.results import Lost, given, is_lost, kept
+from perdure.adapters.tools.results import Lost, changes_in, given, is_lost, kept, with_changes
 from perdure.engine.active import Stop
 from perdure.engine.call import Prepared, S, Spec
 from perdure.engine.drive import drive, drive_async
@@ -22,9 +23,10 @@ from perdure.records import RunState, WaitReason
 from perdure.replay import Replayed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from perdure.adapters.script.conduct import Conduct
+    from perdure.adapters.tools.context import Surroundings
     from perdure.adapters.tools.pending import Awaited
     from perdure.engine.drive import Operation
     from perdure.engine.scope import Frame
@@ -72,8 +74,11 @@ def loaded_exception(type_name: str) -> type[Exception] | None:
 class Performance(Prepared[S]):
     """One tool call with its place in the journal taken."""
 
-    def __init__(self, conduct: Conduct, frame: Frame, awaited: Awaited, spec: S, returns: object) -> None:
+    def __init__(
+        self, conduct: Conduct, frame: Frame, awaited: Awaited, spec: S, *, returns: object, around: Surroundings
+    ) -> None:
         self.conduct = conduct
+        self._around = around
         self.awaited = awaited
         self.live: list[Any] = []
         """What the tool returned, if it was performed just now."""
@@ -112,12 +117,20 @@ class Performance(Prepared[S]):
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Around the tool itself: what it raises is remembered."""
+        """Around the tool itself: what it raises is remembered; by leaving it, a framework says that it is not over."""
+        self._around.begin()
         try:
             yield
         except Exception as error:
             self.raised, self._cause = error, error.__cause__
-            raise
+            if (left := left_by(error)) is None:
+                self._around.failed()
+                raise
+            self.live.append(left)
+
+    def kept(self) -> Any:
+        """What is recorded: what the tool returned, and what it changed in memory."""
+        return with_changes(kept(self.live[0], self._returns), self._around.end())
 
     def outcome(self, result: Any) -> Any:
         """What the tool returned, as the script gets it."""
@@ -125,9 +138,15 @@ class Performance(Prepared[S]):
             self.conduct.coverage.lost(self.awaited.call.name, codec.describe(self.live[0]))
             return self.live[0]
         try:
-            return given(result, self._returns)
+            value = given(result, self._returns)
+            if (changed := changes_in(result)) is not None:
+                self._around.put_back(changed)
+            if not isinstance(value, Left):
+                return value
+            self.conduct.pending.again(self.awaited)
+            raise self.raised or raised_again(value)
         except Lost as lost:
-            why = f"returned {lost}"
+            why = str(lost) if str(lost).startswith("raised ") else f"returned {lost}"
         name, row = self.awaited.call.name, self.active.row
         problem = JournalDiverged(
             f"Run {row.name}: the tool {name} was performed, and {why}; the run cannot go past it again.",
@@ -145,8 +164,14 @@ def perform(
     *,
     returns: object = None,
     annotations: object = None,
+    made_of: object = None,
+    handed: Mapping[str, object] | None = None,
 ) -> Any:
-    """Perform a tool call once, and give what it returned, now and at every replay."""
+    """Perform a tool call once, and give what it returned, now and at every replay.
+
+    `made_of` is where the user's own function is found, and `handed` is what the framework hands to it, by name: what
+    the tool changes in either is put back at a replay.
+    """
     conduct = _taken(awaited, annotations)
     if conduct is None:
         return function(*args, **kwargs)
@@ -156,9 +181,10 @@ def perform(
         del arguments  # what the model asked for; the function gets what was made of it
         with performance.watched():
             performance.live.append(function(*args, **kwargs))
-        return kept(performance.live[0], expected)
+        return performance.kept()
 
-    performance = _prepared(conduct, awaited, body, expected, annotations)
+    around = conduct.memory.around(awaited.call.name, made_of or function, args, handed)
+    performance = _prepared(conduct, awaited, body, returns=expected, annotations=annotations, around=around)
     with performance.performed():
         return performance.outcome(drive(_flow(performance)))
 
@@ -171,6 +197,8 @@ async def perform_async(
     *,
     returns: object = None,
     annotations: object = None,
+    made_of: object = None,
+    handed: Mapping[str, object] | None = None,
 ) -> Any:
     """The same for a tool that is awaited."""
     conduct = _taken(awaited, annotations)
@@ -182,9 +210,10 @@ async def perform_async(
         del arguments
         with performance.watched():
             performance.live.append(await function(*args, **kwargs))
-        return kept(performance.live[0], expected)
+        return performance.kept()
 
-    performance = _prepared(conduct, awaited, body, expected, annotations)
+    around = conduct.memory.around(awaited.call.name, made_of or function, args, handed)
+    performance = _prepared(conduct, awaited, body, returns=expected, annotations=annotations, around=around)
     with performance.performed():
         return performance.outcome(await drive_async(_flow(performance)))
 
@@ -206,7 +235,13 @@ def _taken(awaited: Awaited, annotations: object) -> Conduct | None:
 
 
 def _prepared(
-    conduct: Conduct, awaited: Awaited, body: Callable[..., Any], returns: object, annotations: object
+    conduct: Conduct,
+    awaited: Awaited,
+    body: Callable[..., Any],
+    *,
+    returns: object,
+    annotations: object,
+    around: Surroundings,
 ) -> Performance[Any]:
     name = awaited.call.name
     spec: Spec
@@ -215,7 +250,7 @@ def _prepared(
     else:
         spec = ToolStep(body, name=name, retry=ONCE, timeout=None, key=None)
     conduct.write_drawn()
-    return Performance(conduct, conduct.frame(), awaited, spec, returns)
+    return Performance(conduct, conduct.frame(), awaited, spec, returns=returns, around=around)
 
 
 def _flow(performance: Performance[Any]) -> Generator[Operation, Any, Any]:

@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from perdure import codec
+from perdure.adapters.tools.context import Changes
+from perdure.adapters.tools.shapes import Shapeless, shaped, unshaped
 from perdure.errors import UnstorableValue
 
 _MARK: Final = "perdure.kept"
@@ -19,6 +21,10 @@ _MARK: Final = "perdure.kept"
 
 _DECLARED: Final = "$"
 """Stands for what the tool itself says that it returns, which is not looked up by its name."""
+
+
+_SHAPED: Final = "~"
+"""Stands for what says itself, part by part, of which classes it is."""
 
 
 class Kept(Struct, frozen=True, omit_defaults=True):
@@ -29,6 +35,8 @@ class Kept(Struct, frozen=True, omit_defaults=True):
     """The class to read it back with, as module:name, of each item where it is a list; empty for plain data."""
     lost: str = ""
     """What it was, where it could not be kept."""
+    changed: Changes | None = None
+    """What the tool changed in memory beside."""
 
 
 class Lost(Exception):
@@ -45,7 +53,25 @@ def kept(value: Any, annotation: object) -> Any:
         except (UnstorableValue, ValueError, TypeError):
             continue
         return {_MARK: msgspec.to_builtins(Kept(sealed.decode(), name))}
+    try:
+        return {_MARK: msgspec.to_builtins(Kept(shaped(value).decode(), _SHAPED))}
+    except Shapeless:
+        pass
     return {_MARK: msgspec.to_builtins(Kept(lost=codec.describe(value)))}
+
+
+def with_changes(result: Any, changed: Changes | None) -> Any:
+    """A kept result, with what the tool changed in memory."""
+    if changed is None:
+        return result
+    if _is_marked(result):
+        return {_MARK: {**result[_MARK], "changed": msgspec.to_builtins(changed)}}
+    return {_MARK: msgspec.to_builtins(Kept(codec.seal(result).decode(), changed=changed))}
+
+
+def changes_in(result: Any) -> Changes | None:
+    """What the tool changed in memory when it returned this."""
+    return msgspec.convert(result[_MARK], Kept).changed if _is_marked(result) else None
 
 
 def given(result: Any, annotation: object) -> Any:
@@ -56,6 +82,8 @@ def given(result: Any, annotation: object) -> Any:
     if found.lost:
         raise Lost(f"{found.lost}, which cannot be stored")
     try:
+        if found.type == _SHAPED:
+            return unshaped(found.sealed)
         return codec.unseal(found.sealed, _annotation(found.type, annotation))
     except ValueError as error:
         raise Lost(f"what cannot be read any more: {error}") from error

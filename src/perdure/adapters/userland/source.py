@@ -18,17 +18,15 @@ import sys
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from perdure.adapters.userland.functions import guard
 from perdure.adapters.userland.modules import Userland
 from perdure.adapters.userland.values import NAMES, SOURCES, stand_ins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from types import ModuleType
-
-N = TypeVar("N", bound=ast.AST)
 
 _GUARD: Final = "\0__perdure_tool__"
 _VALUES: Final = "\0__perdure_value__"
@@ -40,6 +38,9 @@ _UNSEEN: Final = frozenset(
     | {"simple", "str", "tag", "type_comment", "type_ignores", "vararg", "kwarg"}
 )
 """Fields that are left as they are: annotations may be kept as text or read by identity, the others hold no code."""
+
+_BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
+"""Where statements hold others."""
 
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -58,7 +59,7 @@ def compiled(text: bytes | str, file: str) -> CodeType:
     was_collecting = gc.isenabled()
     gc.disable()  # a tree is thousands of objects that are all needed: looking for garbage would take most of the time
     try:
-        tree = ast.parse(text, file)
+        tree: Any = compile(text, file, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)  # adds no frame to an error
         _rewrite(tree)
         return _with_constants(compile(tree, file, "exec", dont_inherit=True))
     finally:
@@ -111,7 +112,7 @@ def _rewrite(tree: ast.Module) -> None:
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
-        kind = node.__class__
+        kind: Any = node.__class__
         if kind in _DEFINITIONS:
             if _is_read_by_compiler(node):  # type: ignore[arg-type]
                 continue
@@ -130,7 +131,7 @@ def _rewrite(tree: ast.Module) -> None:
 
 
 @functools.cache
-def _fields_of(kind: type[ast.AST]) -> tuple[str, ...]:
+def _fields_of(kind: Any) -> tuple[str, ...]:
     """The fields of a kind of node below which something is evaluated."""
     if not issubclass(kind, ast.AST) or kind.__name__ in ("Constant", "TypeAlias"):
         return ()
@@ -139,13 +140,15 @@ def _fields_of(kind: type[ast.AST]) -> tuple[str, ...]:
 
 def _aliases(tree: ast.Module) -> frozenset[str]:
     """The names that the module gives to sources of time and chance where it imports them."""
-    return frozenset(
-        alias.asname
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module in SOURCES
-        for alias in node.names
-        if alias.asname and alias.name in NAMES
-    )
+    found = []
+    waiting: list[Any] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if node.__class__ is ast.ImportFrom and node.module in SOURCES:
+            found += [alias.asname for alias in node.names if alias.asname and alias.name in NAMES]
+        for field in _BLOCKS:
+            waiting += getattr(node, field, None) or ()
+    return frozenset(found)
 
 
 def _is_known(node: Any, names: frozenset[str]) -> bool:
@@ -165,9 +168,9 @@ def _below_chain(node: Any) -> Any:
 
 def _stood_in(node: Any, *, is_called: bool) -> ast.expr:
     """`stand_ins.value(node)`; a class is stood in for only where it is called."""
-    verb = "called" if is_called else "value"
-    method = ast.Attribute(ast.Constant(_VALUES), verb, ast.Load())
-    return _placed(ast.Call(method, [node], []), node)
+    place = _place(node)
+    method = ast.Attribute(ast.Constant(_VALUES, **place), "called" if is_called else "value", ast.Load(), **place)
+    return ast.Call(method, [node], [], **place)
 
 
 def _guard(node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
@@ -176,34 +179,34 @@ def _guard(node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         return
     has_docstring = ast.get_docstring(node, clean=False) is not None
     code = [each for each in node.body[has_docstring:] if not isinstance(each, (ast.Global, ast.Nonlocal))]
-    asking = _asking(is_async=isinstance(node, ast.AsyncFunctionDef))
-    node.body.insert(int(has_docstring), _placed(asking, _start(code[0] if code else node)))
-    node.decorator_list.append(_placed(_of_guard("defined"), _start(node, is_below_decorators=True)))
+    first: Any = code[0] if code else node
+    place = _start(getattr(first, "decorator_list", None) or [first])
+    node.body.insert(int(has_docstring), _asking(place, is_async=isinstance(node, ast.AsyncFunctionDef)))
+    node.decorator_list.append(_of_guard("defined", _start([node])))
 
 
-def _asking(*, is_async: bool) -> ast.stmt:
+def _asking(place: dict[str, Any], *, is_async: bool) -> ast.stmt:
     """`if guard.any and guard.asked(): return guard.perform()`."""
-    called = ast.Call(_of_guard("perform_async" if is_async else "perform"), [], [])
-    performed = ast.Await(called) if is_async else called
-    test = ast.BoolOp(ast.And(), [_of_guard("any"), ast.Call(_of_guard("asked"), [], [])])
-    return ast.If(test, [ast.Return(performed)], [])
+    asked = ast.Call(_of_guard("asked", place), [], [], **place)
+    test = ast.BoolOp(ast.And(), [_of_guard("any", place), asked], **place)
+    performed: ast.expr = ast.Call(_of_guard("perform_async" if is_async else "perform", place), [], [], **place)
+    if is_async:
+        performed = ast.Await(performed, **place)
+    return ast.If(test, [ast.Return(performed, **place)], [], **place)
 
 
-def _start(statement: ast.stmt, *, is_below_decorators: bool = False) -> ast.AST:
-    """The place at which a statement begins: debuggers and coverage see our code as part of that line."""
-    decorators = [] if is_below_decorators else getattr(statement, "decorator_list", [])
-    place = ast.copy_location(ast.Pass(), decorators[0] if decorators else statement)
-    place.end_lineno, place.end_col_offset = place.lineno, place.col_offset
-    return place
+def _of_guard(verb: str, place: dict[str, Any]) -> ast.expr:
+    return ast.Attribute(ast.Constant(_GUARD, **place), verb, ast.Load(), **place)
 
 
-def _of_guard(verb: str) -> ast.expr:
-    return ast.Attribute(ast.Constant(_GUARD), verb, ast.Load())
+def _place(node: Any) -> dict[str, Any]:
+    return {name: getattr(node, name) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset")}
 
 
-def _placed(node: N, place: ast.AST) -> N:
-    """New nodes, all in the place of another."""
-    return ast.fix_missing_locations(ast.copy_location(node, place))
+def _start(nodes: list[Any]) -> dict[str, Any]:
+    """The place at which the first of these begins: debuggers and coverage see our code as part of that line."""
+    line, column = nodes[0].lineno, nodes[0].col_offset
+    return {"lineno": line, "col_offset": column, "end_lineno": line, "end_col_offset": column}
 
 
 def _is_dunder(name: str) -> bool:
@@ -217,18 +220,21 @@ def _is_read_by_compiler(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def _is_generator(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether the function's own code yields; what is inside other functions is theirs, their defaults are not."""
-    waiting: list[ast.AST] = list(function.body)
+    waiting: list[Any] = list(function.body)
     while waiting:
         node = waiting.pop()
-        match node:
-            case ast.Yield() | ast.YieldFrom():
-                return True
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                waiting += [*node.decorator_list, node.args]
-            case ast.Lambda():
-                waiting.append(node.args)
-            case _:
-                waiting += ast.iter_child_nodes(node)
+        kind = node.__class__
+        if kind in (ast.Yield, ast.YieldFrom):
+            return True
+        if kind in _DEFINITIONS or kind is ast.Lambda:
+            waiting += [*getattr(node, "decorator_list", ()), node.args]
+            continue
+        for field in _fields_of(kind):
+            value = getattr(node, field, None)
+            if value.__class__ is list:
+                waiting += value
+            else:
+                waiting.append(value)
     return False
 
 

@@ -50,7 +50,7 @@ class RunEvidence(Struct, frozen=True):
         ended = next((read_body(record) for record in reversed(self.records) if record.kind == Kind.ENDED), None)
         if not self.has_failed or ended is None or ended.failure is None:
             return None
-        return {"type": ended.failure.type, "message": ended.failure.message}
+        return {"type": ended.failure.type.removeprefix("builtins."), "message": ended.failure.message}
 
     @property
     def mark(self) -> tuple[Any, ...]:

@@ -216,8 +216,8 @@ def _rows(report: Report) -> Iterator[tuple[str, str, str]]:
     yield "slowest resume", duration(tally.slowest_seconds), ""
     if tally.unreached:
         yield "not come by", f"{tally.unreached:,}", _UNREACHED
-    for name, number in tally.counts.items():
-        yield name, f"{number:,}", _NOTES.get(name, "")
+    for name in sorted(tally.counts, key=_place):
+        yield name, f"{tally.counts[name]:,}", _NOTES.get(name, "")
 
 
 _UNREACHED: Final = "the run went another way there, also without a kill: nothing was killed"
@@ -227,12 +227,18 @@ _NOT_QUIET: Final = "Started once more after its end it begins anew, also withou
 
 _NOTES: Final = {
     OVER: _OVER,
-    UNSYNCED: 'steps since the newest effect, as durability="process" may lose with the power; executed again',
+    UNSYNCED: 'steps since the newest effect, executed again: durability="process" may lose them',
     **DAMAGE_NOTES,
 }
 """What the counts of modes mean."""
 
-_NO_EFFECTS: Final = "No effect and no request to the outside was seen: only steps"
+
+def _place(name: str) -> int:
+    """Where a count stands: those that are explained in their own order, after the others."""
+    return 1 + list(_NOTES).index(name) if name in _NOTES else 0
+
+
+_NO_EFFECTS: Final = "No effect and no request to the outside was seen: only"
 _UNSYNCED: Final = 'Its durability="process" was judged by what that promises: effects are never lost; steps may be.'
 _PARTLY: Final = "Fields in which two uncrashed runs differ were not compared."
 
@@ -270,7 +276,8 @@ def _reservations(report: Report) -> Iterator[str]:
     """What was not judged."""
     tally, reference = report.tally, report.reference
     if not reference.effects and not reference.requests:
-        yield f"{_NO_EFFECTS}{' and results' if tally.compared else ''} were judged."
+        judged = ["steps", *(["results"] if tally.compared else []), *(["files"] if report.options.compare else [])]
+        yield f"{_NO_EFFECTS} {' and '.join(judged)} were judged."
     elif not tally.in_effect:
         yield f"None of the {fault_words(report.mode)[0]} landed inside an effect."
     if tally.not_compared:

@@ -136,10 +136,9 @@ def summed(tallies: Iterable[Tally]) -> Tally:
 
 def forgiven(tally: Tally) -> Tally:
     """The tally of an agent that itself varies: what was held against it by comparing is nobody's fault."""
-    held = [fault for fault in tally.faults if fault.kind in _BY_COMPARING]
-    if not tally.varies or not held:
+    if not tally.varies:
         return tally
-    found = Counter(fault.kind for fault in held)
+    found = Counter(fault.kind for fault in tally.faults)
     tally.faults = [fault for fault in tally.faults if fault.kind not in _BY_COMPARING]
     tally.lost = 0
     tally.repeated -= found["extra"]

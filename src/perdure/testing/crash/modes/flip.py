@@ -94,6 +94,7 @@ def _is_fine(trial: Trial, harm: damage.Harm, before: Evidence) -> bool:
         trial.judge_reruns(Evidence() if last is None else before)
         if last is None:
             return False
+        trial.tally.resumed += 1
         trial.judge(last)
     except UsageError:
         raise

@@ -1,0 +1,196 @@
+"""What `perdure run` makes of a script: one run of it, resumed by the same command, parked when it only dies."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+from perdure.testing.model_server import ModelServer
+
+AGENT = """
+import json, os, pathlib, signal, sys, urllib.parse
+import httpx
+
+def note(line):
+    with open("log.txt", "a") as file:
+        file.write(line + "\\n")
+
+def die_once(name):
+    mark = pathlib.Path(name)
+    if mark.exists():
+        mark.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def lookup(city: str, days: int = 1) -> dict:
+    note(f"lookup {city} {days}")
+    return {"city": city, "days": days}
+
+def pay(cents: int) -> str:
+    note(f"pay {cents}")
+    die_once("die in pay")
+    return f"paid {cents}"
+
+TOOLS = {"lookup": lookup, "pay": pay}
+
+def ask(messages):
+    body = {"model": "gpt-5", "messages": messages}
+    answer = httpx.post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json=body,
+                        headers={"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}, timeout=60)
+    answer.raise_for_status()
+    return answer.json()["choices"][0]["message"]
+
+messages = [{"role": "user", "content": " ".join(sys.argv[1:])}]
+while (said := ask(messages)).get("tool_calls"):
+    messages.append(said)
+    for call in said["tool_calls"]:
+        die_once("die before " + call["function"]["name"])
+        found = TOOLS[call["function"]["name"]](**json.loads(call["function"]["arguments"]))
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": json.dumps(found)})
+die_once("die at the end")
+print("said:", said["content"])
+"""
+
+
+def scripted(server: ModelServer) -> None:
+    server.calls("lookup", city="Oslo").calls("pay", cents=900).says("Done.")
+
+
+def test_killed_it_goes_on_by_itself_and_nothing_is_asked_or_done_twice(place: Any, server: ModelServer) -> None:
+    scripted(server)
+    place.write(AGENT)
+    for mark in ("die before lookup", "die before pay", "die at the end"):
+        place.touch(mark)
+    ended = place.run("agent.py", "book", "it")
+    assert (ended.code, ended.out) == (0, "said: Done.\n"), ended
+    assert len(server.requests) == 3
+    assert place.lines() == ["lookup Oslo 1", "pay 900"]
+    assert sum("was killed by signal 9 (SIGKILL)" in line for line in ended.told) == 3
+
+
+def test_the_same_command_resumes_and_another_is_another_run(place: Any, server: ModelServer) -> None:
+    scripted(server)
+    place.write(AGENT)
+    place.touch("die before pay")
+    ended = place.run("--no-resume", "agent.py", "book")
+    assert ended.code == -9
+    assert "has 3 steps saved. The same command resumes it." in ended.err
+    refused = place.run("--no-resume", "agent.py", "book")
+    assert refused.code == 2
+    assert "of the same call is unfinished" in refused.err
+    assert place.run("agent.py", "other").code == 0
+    assert (len(server.requests), place.lines()) == (5, ["lookup Oslo 1", "lookup Oslo 1", "pay 900"])
+    ended = place.run("agent.py", "book")
+    assert (ended.code, ended.out) == (0, "said: Done.\n")
+    assert (len(server.requests), place.lines()[3:]) == (6, ["pay 900"])
+    place.run("agent.py", "book")
+    assert len(server.requests) == 9, "a completed run is over: the same command is a new one"
+
+
+def test_fresh_starts_over_and_an_id_is_one_run(place: Any, server: ModelServer) -> None:
+    scripted(server)
+    place.write(AGENT)
+    place.touch("die before pay")
+    assert place.run("--no-resume", "agent.py", "book").code == -9
+    assert place.run("--fresh", "agent.py", "book").code == 0
+    assert len(server.requests) == 5
+    for _ in range(2):
+        ended = place.run("--id", "order-17", "--tag", "who=ada", "agent.py", "book")
+        assert ended.code == 0, ended
+    assert len(server.requests) == 8
+    shown = json.loads(place.perdure("show", "order-17", "--json").out)
+    assert shown["run"]["agent"] == "agent.py"
+    assert shown["run"]["tags"] == {"who": "ada"}
+
+
+def test_a_tool_that_was_interrupted_is_in_doubt_until_somebody_says_what_happened(
+    place: Any, server: ModelServer
+) -> None:
+    scripted(server)
+    place.write(AGENT)
+    place.touch("die in pay")
+    ended = place.run("agent.py", "book")
+    assert ended.code == 4, ended
+    assert "pay(cents=900) was started and never confirmed" in ended.err
+    name = json.loads(place.perdure("ls", "--json").out)["runs"][0]["name"]
+    assert place.perdure("settle", name, "pay", "--happened", '"paid 900"').code == 0
+    ended = place.run("agent.py", "book")
+    assert (ended.code, ended.out) == (0, "said: Done.\n"), ended
+    assert place.lines() == ["lookup Oslo 1", "pay 900"]
+    assert server.requests[-1].body["messages"][-1]["content"] == '"paid 900"'
+
+
+def test_a_script_that_only_dies_is_parked_after_three_deliveries_with_the_cause(
+    place: Any, server: ModelServer
+) -> None:
+    server.says("Done.")
+    place.write("import os, httpx\nos.kill(os.getpid(), 9)\n")
+    ended = place.run("agent.py")
+    assert ended.code == 5, ended
+    assert sum("goes on in" in line for line in ended.told) == 3
+    assert "killed by signal 9 (SIGKILL)" in "".join(ended.told[-3:])
+
+
+def test_what_a_tool_raised_is_its_outcome_and_the_tool_is_not_performed_again(place: Any, server: ModelServer) -> None:
+    scripted(server)
+    place.write(AGENT.replace('return f"paid {cents}"', "open('till.txt').read(); return 'paid'"))
+    ended = place.run("agent.py", "book")
+    assert ended.code == 1
+    assert ended.own.startswith("Traceback (most recent call last):\n")
+    assert "No such file or directory: 'till.txt'" in ended.own
+    place.touch("till.txt")
+    ended = place.run("agent.py", "book")
+    assert ended.code == 1, ended
+    assert place.lines() == ["lookup Oslo 1", "pay 900"]
+
+
+def test_a_request_that_differs_is_never_given_the_answer_of_another(place: Any, server: ModelServer) -> None:
+    scripted(server)
+    place.write(AGENT)
+    place.touch("die before pay")
+    place.run("--no-resume", "agent.py", "book")
+    place.write(AGENT.replace('"content": " ".join(sys.argv[1:])', '"content": "Today is the 2nd: book"'))
+    ended = place.run("agent.py", "book")
+    assert ended.code == 5, ended
+    assert "no longer matches its code" in ended.err
+    assert "Today is the 2nd" in ended.err
+    assert len(server.requests) == 2
+
+
+def test_no_key_of_the_user_is_stored_or_shown(place: Any, server: ModelServer) -> None:
+    scripted(server)
+    canary = "canary-8d1f0c77b2e94"
+    place.write(AGENT.replace('" ".join(sys.argv[1:])', '"my key is " + os.environ["OPENAI_API_KEY"]'))
+    place.touch("die before pay")
+    ended = place.run("agent.py", "book", OPENAI_API_KEY=canary)
+    assert (ended.code, ended.out) == (0, "said: Done.\n"), ended
+    assert canary in server.requests[0].body["messages"][0]["content"]
+    exported = place.perdure("export", "--all", "-o", "exported")
+    assert exported.code == 0
+    assert list((place.folder / "exported").iterdir())
+    for file in place.folder.rglob("*"):
+        assert not file.is_file() or canary.encode() not in file.read_bytes(), file
+    for text in (ended.err, ended.out, exported.out, exported.err, place.perdure("show", "--json").out):
+        assert canary not in text
+
+
+def test_tokens_and_dollars_of_each_call_are_counted(place: Any, server: ModelServer) -> None:
+    scripted(server)
+    place.write(AGENT)
+    assert place.run("agent.py", "book").code == 0
+    with sqlite3.connect(place.folder / ".perdure" / "perdure.db") as database:
+        ((tokens, dollars),) = database.execute("SELECT tokens, dollars FROM runs").fetchall()
+    assert tokens > 0
+    assert dollars > 0
+
+
+def test_what_is_not_protected_is_named_and_strict_stops_there(place: Any, server: ModelServer) -> None:
+    scripted(server)
+    place.write(AGENT.replace('"pay": pay}', '"pay": lambda cents: "paid"}'))
+    ended = place.run("agent.py", "book")
+    assert ended.code == 0
+    assert any("the tool pay: nothing of it was recorded" in line for line in ended.told)
+    ended = place.run("--strict", "agent.py", "again")
+    assert ended.code == 5, ended
+    assert "the tool pay" in "".join(ended.told[-3:])
+    assert len(server.requests) == 5

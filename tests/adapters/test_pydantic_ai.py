@@ -1,0 +1,407 @@
+"""What an agent of Pydantic AI may rely on inside a run, hazard by hazard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+from pydantic import BaseModel
+from pydantic_ai import Agent, ModelRetry, RunContext, ToolReturn
+from pydantic_ai.exceptions import ModelHTTPError, UserError
+from pydantic_ai.mcp import MCPToolset
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.toolsets import FunctionToolset
+
+import perdure
+from perdure.adapters.pydantic_ai import PerdureDurability
+from perdure.adapters.state import NotCaptured
+from perdure.errors import EffectInDoubt, UsageError
+from perdure.testing.model_server import ModelServer, tool
+from tests.adapters.replaying import RUN_ID, Replayed, run_twice
+
+pytestmark = pytest.mark.usefixtures("perdure_store", "model")
+
+
+@dataclass
+class Deps:
+    notes: list[str] = field(default_factory=list)
+    total: int = 0
+
+
+def agent_with(*tools: Any, name: str = "helper", **options: Any) -> Agent[Any, str]:
+    return Agent(OpenAIChatModel("gpt-5"), name=name, tools=tools, capabilities=[PerdureDurability(**options)])
+
+
+def test_a_replay_sends_nothing_and_calls_no_tool(model: ModelServer) -> None:
+    model.calls(tool("add", number=2), tool("add", number=3)).says("five")
+    twice, called = Replayed(), []
+
+    def add(number: int) -> int:
+        called.append(number)
+        return number
+
+    @perdure.agent
+    async def main() -> str:
+        answer = await agent_with(add).run("2 + 3?")
+        twice.end()
+        return answer.output
+
+    assert run_twice(main) == "five"
+    assert (sorted(called), model.count(), model.repeated()) == ([2, 3], 2, [])
+
+
+def test_what_tools_changed_in_deps_is_there_after_a_replay(model: ModelServer) -> None:
+    model.calls(tool("note", text="a"), tool("note", text="b")).calls("note", text="c").says("noted")
+    twice = Replayed()
+
+    async def note(ctx: RunContext[Deps], text: str) -> str:
+        await asyncio.sleep(0.05 if text == "a" else 0)  # the first call ends last
+        ctx.deps.notes.append(text)
+        ctx.deps.total += 1
+        return text
+
+    @perdure.agent
+    async def main() -> list[Any]:
+        deps = Deps()
+        kept = deps.notes
+        await agent_with(note).run("Note it.", deps=deps)
+        twice.end()
+        return [deps.notes, deps.total, kept is deps.notes]
+
+    assert run_twice(main) == [["b", "a", "c"], 3, True]
+
+
+def test_deps_that_cannot_be_stored_are_named_once_and_the_rest_is_captured(model: ModelServer) -> None:
+    model.calls("work").calls("work").says("done")
+    twice = Replayed()
+
+    class Connection:
+        def __init__(self) -> None:
+            self.lock = asyncio.Lock()
+
+    @dataclass
+    class Holding:
+        connection: Connection
+        done: int = 0
+
+    def work(ctx: RunContext[Holding]) -> str:
+        ctx.deps.done += 1
+        return "worked"
+
+    @perdure.agent
+    async def main() -> int:
+        deps = Holding(Connection())
+        await agent_with(work).run("Work.", deps=deps)
+        twice.end()
+        return deps.done
+
+    with pytest.warns(NotCaptured, match=r"Holding\.connection holds a Connection") as said:
+        assert run_twice(main) == 2
+    assert len(said) == 1
+
+
+def test_deps_that_tools_only_use_are_passed_over_in_silence(model: ModelServer) -> None:
+    model.calls("work").says("done")
+
+    @dataclass
+    class Holding:
+        lock: asyncio.Lock
+
+    def work(ctx: RunContext[Holding]) -> str:
+        return "worked"
+
+    @perdure.agent
+    async def main() -> str:
+        return (await agent_with(work, fixed={"lock"}).run("Work.", deps=Holding(asyncio.Lock()))).output
+
+    assert perdure.run(main) == "done"
+
+
+def test_two_tools_of_one_name_are_told_apart(model: ModelServer) -> None:
+    model.calls("send").says("done")
+    twice, sent = Replayed(), []
+
+    def sending(word: str) -> Any:
+        def send() -> str:
+            sent.append(word)
+            return word
+
+        return send
+
+    async def ask(word: str) -> list[str]:
+        answer = await agent_with(sending(word)).run("Send.")
+        return [part.content for message in answer.all_messages() for part in message.parts if part.part_kind == "tool-return"]  # type: ignore[union-attr]
+
+    @perdure.agent
+    async def main() -> list[Any]:
+        together = await asyncio.gather(ask("one"), ask("two"))
+        twice.end()
+        return [*together]
+
+    assert run_twice(main) == [["one"], ["two"]]
+    assert sorted(sent) == ["one", "two"]
+
+
+def test_calls_whose_ids_the_client_made_are_known_again(model: ModelServer) -> None:
+    twice, asked, called = Replayed(), [], []
+
+    async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked.append(len(messages))
+        if len(messages) > 1:
+            return ModelResponse(parts=[TextPart("done")])
+        return ModelResponse(parts=[ToolCallPart("add", {"number": 1}), ToolCallPart("add", {"number": 1})])
+
+    def add(number: int) -> int:
+        called.append(number)
+        return number
+
+    @perdure.agent
+    async def main() -> str:
+        invented: Agent[None, str] = Agent(
+            FunctionModel(answer), name="invented", tools=[add], capabilities=[PerdureDurability()]
+        )
+        said = await invented.run("Add.")
+        twice.end()
+        return said.output
+
+    assert run_twice(main) == "done"
+    assert (asked, called) == ([1, 3], [1, 1])
+
+
+def test_a_tool_that_raises_stops_the_run_in_doubt_and_is_not_called_again(model: ModelServer) -> None:
+    model.calls("pay", cents=5).says("paid")
+    called = []
+
+    def pay(cents: int) -> str:
+        called.append(cents)
+        raise TimeoutError("no answer")
+
+    @perdure.agent
+    async def main() -> str:
+        return (await agent_with(pay).run("Pay.")).output
+
+    for _ in range(2):
+        with pytest.raises(EffectInDoubt, match="pay"):
+            perdure.run(main, run_id=RUN_ID)
+    assert (called, model.count()) == ([5], 1)
+
+
+def test_what_a_tool_tells_the_model_to_correct_is_on_record(model: ModelServer) -> None:
+    model.calls("pay", cents=-5).calls("pay", cents=5).says("paid")
+    twice, called = Replayed(), []
+
+    def pay(cents: int) -> ToolReturn:
+        called.append(cents)
+        if cents < 0:
+            raise ModelRetry("above zero")
+        return ToolReturn(return_value=f"paid {cents}", metadata={"cents": cents})
+
+    @perdure.agent
+    async def main() -> str:
+        answer = await agent_with(pay).run("Pay.")
+        twice.end()
+        return answer.output
+
+    assert run_twice(main) == "paid"
+    assert (called, model.count()) == ([-5, 5], 3)
+
+
+def test_a_tool_that_is_an_effect_itself_keeps_its_check(model: ModelServer) -> None:
+    model.calls("pay", cents=5).says("paid")
+    called = []
+
+    @perdure.effect(in_flight_seconds=0)
+    async def pay(cents: int) -> str:
+        called.append(cents)
+        raise TimeoutError("no answer")
+
+    @pay.check
+    async def was_paid(intent: perdure.Intent) -> perdure.Verdict:
+        return perdure.happened(f"found {intent.arguments['cents']}")
+
+    @perdure.agent
+    async def main() -> str:
+        answer = await agent_with(pay).run("Pay.")
+        return str(answer.all_messages()[2].parts[0].content)  # type: ignore[union-attr]
+
+    assert perdure.run(main) == "found 5"
+    assert called == [5]
+
+
+def test_tools_are_declared_by_name_by_pattern_and_by_themselves(
+    model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.calls(tool("look_up"), tool("keep"), tool("send"), tool("read")).says("done")
+    kinds: dict[str, str] = {}
+    with perdure.subscribe(lambda event: kinds.update({event.name: event.kind})):  # type: ignore[union-attr]
+        toolset = FunctionToolset[None](id="own")
+        toolset.add_function(lambda: "x", name="read", metadata={"perdure": "step"})  # type: ignore[call-overload]
+    assert kinds == {}
+
+
+def test_a_tool_that_is_declared_as_something_else_is_refused_at_once() -> None:
+    with pytest.raises(UsageError, match="declared as 'sometimes'"):
+        PerdureDurability(tools={"send": "sometimes"})
+
+
+def test_a_model_that_fails_says_so_as_it_does_without_a_run_and_is_asked_again_by_a_resume(model: ModelServer) -> None:
+    model.fails(400, "not like this").says("well")
+
+    @perdure.agent
+    async def main() -> str:
+        return (await agent_with().run("How?")).output
+
+    with pytest.raises(ModelHTTPError) as failed:
+        perdure.run(main, run_id=RUN_ID)
+    assert (failed.value.status_code, failed.value.model_name) == (400, "gpt-5")
+    assert "not like this" in str(failed.value.body)
+    assert perdure.run(main, run_id=RUN_ID) == "well"
+
+
+def test_a_request_that_fails_is_repeated_as_often_as_is_allowed(model: ModelServer) -> None:
+    model.fails(400, times=2).says("well")
+
+    @perdure.agent
+    async def main() -> str:
+        retry = perdure.Retry(attempts=3, delay_seconds=0)
+        return (await agent_with(retry=retry).run("How?")).output
+
+    assert perdure.run(main) == "well"
+
+
+def test_tokens_are_kept_with_the_step(model: ModelServer) -> None:
+    model.says("well")
+    spent: list[int] = []
+
+    @perdure.agent
+    async def main() -> int:
+        answer = await agent_with().run("How?")
+        return answer.usage.total_tokens
+
+    def hear(event: Any) -> None:
+        cost = getattr(event, "cost", None)
+        if cost is not None:
+            spent.append(cost.tokens)
+
+    unsubscribe = perdure.subscribe(hear)
+    try:
+        assert [perdure.run(main)] == spent
+    finally:
+        unsubscribe()
+
+
+def test_structured_output_and_a_sync_agent_come_back(model: ModelServer) -> None:
+    class City(BaseModel):
+        name: str
+
+    model.calls("final_result", name="Oslo")
+    twice = Replayed()
+
+    @perdure.agent
+    def main() -> str:
+        teller: Agent[None, City] = Agent(
+            OpenAIChatModel("gpt-5"), name="teller", output_type=City, capabilities=[PerdureDurability()]
+        )
+        answer = teller.run_sync("Where?")
+        twice.end()
+        return answer.output.name
+
+    assert run_twice(main) == "Oslo"
+    assert model.count() == 1
+
+
+def test_events_are_handled_once_and_streams_are_the_same_again(model: ModelServer) -> None:
+    model.calls(tool("add", number=1), tool("add", number=2)).says(["on", "e"])
+    twice, handled, streamed = Replayed(), [], []
+
+    async def handle(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
+        handled.extend([event.event_kind async for event in events])
+
+    def add(number: int) -> int:
+        return number
+
+    @perdure.agent
+    async def main() -> str:
+        async with agent_with(add, event_stream_handler=handle).run_stream("Add.") as stream:
+            text = "".join([each async for each in stream.stream_text(delta=True)])
+        streamed.append((text, len(handled)))
+        twice.end()
+        return text
+
+    assert run_twice(main) == "one"
+    assert [text for text, _ in streamed] == ["one", "one"]
+    assert streamed[0][1] == streamed[1][1] > 4
+
+
+def test_tools_of_a_server_are_steps_where_it_says_that_they_only_read(model: ModelServer) -> None:
+    model.calls(tool("look"), tool("change")).says("done")
+    twice, called = Replayed(), []
+    server: FastMCP[Any] = FastMCP("things")
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def look() -> str:
+        called.append("look")
+        return "seen"
+
+    @server.tool
+    def change() -> str:
+        called.append("change")
+        return "changed"
+
+    @perdure.agent
+    async def main() -> str:
+        agent: Agent[None, str] = Agent(
+            OpenAIChatModel("gpt-5"),
+            name="client",
+            toolsets=[MCPToolset(server, id="things")],
+            capabilities=[PerdureDurability()],
+        )
+        answer = await agent.run("Go.")
+        twice.end()
+        return answer.output
+
+    kinds: dict[str, str] = {}
+
+    def hear(event: Any) -> None:
+        if getattr(event, "kind", "") in ("step", "effect"):
+            kinds[event.step] = event.kind
+
+    unsubscribe = perdure.subscribe(hear)
+    try:
+        assert run_twice(main) == "done"
+    finally:
+        unsubscribe()
+    assert (sorted(called), kinds["look"], kinds["change"]) == (["change", "look"], "step", "effect")
+
+
+def test_tools_that_come_with_a_single_call_are_refused_because_nothing_would_record_them(model: ModelServer) -> None:
+    model.says("done")
+    extra = FunctionToolset[None](id="extra")
+    extra.add_function(lambda: "x", name="extra")  # type: ignore[call-overload]
+
+    @perdure.agent
+    async def main() -> str:
+        return (await agent_with().run("Go.", toolsets=[extra])).output
+
+    with pytest.raises(UserError, match="perdure"):
+        perdure.run(main)
+    assert model.count() == 0
+
+
+def test_outside_a_run_nothing_is_different(model: ModelServer) -> None:
+    model.calls("add", number=1).says("one")
+    called = []
+
+    def add(number: int) -> int:
+        called.append(number)
+        return number
+
+    answer = asyncio.run(agent_with(add).run("Add."))
+
+    assert (answer.output, called) == ("one", [1])

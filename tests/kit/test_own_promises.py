@@ -1,0 +1,203 @@
+"""Runs are judged by what they promise: to fail, to go either way, to be unsynced, to leave files; and no further."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure.errors import StepFailed, UsageError
+from perdure.testing.crash import report as reports
+from perdure.testing.crash import strays
+from perdure.testing.crash.campaign import Laboratory, Report
+from perdure.testing.crash.grounds import UNSYNCED
+from perdure.testing.crash.options import Options
+from perdure.testing.crash.points import Point
+from perdure.testing.crash.subject import Subject, agent_subject
+from perdure.testing.crash.tally import Fault, Tally, forgiven
+from tests.kit import doubter
+from tests.kit.campaigns import described
+from tests.kit.test_modes_tools import needs_power
+
+Campaign = Callable[..., Report]
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Campaign:
+    def play(agent: Callable[..., Any], *args: Any, mode: str = "every", setup: str = "", **options: Any) -> Report:
+        subject = agent_subject(agent, *args)
+        if setup:
+            subject = msgspec.structs.replace(subject, setup=(f"tests.planted.{setup}",))
+        with Laboratory(subject, Options(jobs=2, folder=str(tmp_path), **options)) as laboratory:
+            return laboratory.campaign(mode)
+
+    return play
+
+
+def kinds(report: Report) -> list[str]:
+    return [fault.kind for fault in report.tally.faults]
+
+
+@pytest.mark.parametrize("agent", [doubter.refused, doubter.stumbling])
+@pytest.mark.parametrize("at", ["blurt:after_effect", "record_ended:after"])
+def test_run_that_is_meant_to_fail_fails_the_same_way_after_a_kill(
+    campaign: Campaign, agent: Callable[..., Any], at: str
+) -> None:
+    report = campaign(agent, 7, at=(at,), fails=True)
+    tally = report.tally
+    assert report.is_fine, described(report)
+    assert (tally.landed, tally.resumed, tally.equal, tally.again, tally.rerun) == (1, 1, 1, 1, 0)
+    assert "results equal               1  all failed with the same error, as without a kill" in reports.text(report)
+
+
+def test_run_that_fails_otherwise_after_a_kill_is_a_fault(campaign: Campaign) -> None:
+    report = campaign(doubter.sulking, 7, at=("blurt:after_receipt",), fails=True)
+    assert [(fault.kind, fault.what.partition(" instead")[0]) for fault in report.tally.faults] == [
+        ("result", "it returned {'failed': {'type': 'ValueError', 'message': 'never'}}")
+    ]
+    assert "--expect-failure" in report.tally.faults[0].replay
+
+
+def test_effect_repeated_on_the_way_to_a_failure_is_a_fault(campaign: Campaign) -> None:
+    report = campaign(doubter.refused, 7, at=("blurt:after_effect",), fails=True, setup="swallowed_doubt")
+    assert kinds(report) == ["repeated"]
+
+
+def test_failure_nobody_expects_and_success_nobody_expects_are_refused(campaign: Campaign) -> None:
+    with pytest.raises(StepFailed, match="does not come to its end") as failed:
+        campaign(doubter.refused, 7)
+    assert failed.value.hint.endswith("if it is meant to fail: --expect-failure")
+    with pytest.raises(UsageError, match="is meant to fail, and comes to its end"):
+        campaign(doubter.asking, 7, fails=True)
+
+
+def test_script_that_is_meant_to_fail_is_killed_and_judged(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("open('kept', 'w').write('7')\nraise SystemExit('not today')\n")
+    subject = Subject(kind="script", app=str(script), shown="script.py")
+    with Laboratory(subject, Options(jobs=1, folder=str(tmp_path), fails=True)) as laboratory:
+        report = laboratory.campaign()
+    assert report.is_fine, described(report)
+    assert report.tally.equal == report.tally.trials > 0
+    assert report.reference.result == {"failed": {"exit_code": 1, "last_line": "not today"}}
+
+
+@pytest.mark.parametrize("agent", [doubter.fickle, doubter.moody])
+def test_agent_that_itself_varies_is_named_once_and_not_blamed_for_going_another_way(
+    campaign: Campaign, agent: Callable[..., Any]
+) -> None:
+    report = campaign(agent, sample=3)
+    told = reports.text(report)
+    assert report.is_fine, described(report)
+    assert told.count("The agent itself varies: of two runs that nobody killed, only one calls look@main.1.") == 1
+    assert (report.tally.equal, report.tally.compared) == (0, 0)
+    assert reports.campaign_object(report).varies == "look@main.1"
+
+
+def test_effect_of_a_varying_agent_that_is_repeated_is_still_a_fault(campaign: Campaign) -> None:
+    report = campaign(doubter.fickle, at=("blurt:after_effect",), setup="swallowed_doubt")
+    assert kinds(report) == ["repeated"]
+    sound = [Fault(kind, "") for kind in ("rerun", "repeated", "again", "stuck", "unsaved")]
+    held = [Fault(kind, "") for kind in ("missed", "extra", "lost", "result", "values", "files")]
+    tally = Tally(planned=3, landed=2, repeated=2, lost=1, varies="look@main.0", faults=[*sound, *held])
+    assert forgiven(tally).faults == sound
+    assert (tally.planned, tally.unreached, tally.repeated, tally.lost) == (2, 1, 1, 0)
+    steady = Tally(faults=[*held])
+    assert forgiven(steady).faults == held
+
+
+def test_order_in_which_children_are_claimed_is_not_called_nondeterminism(campaign: Campaign) -> None:
+    report = campaign(doubter.middle, 2, at=("create_run:after",))
+    writes = ("claim_run#3:before", "record_note@middle.b1f500/#2:inside")
+    reference = msgspec.structs.replace(report.reference, unstable=writes)
+    *_, told = reports.verdict(msgspec.structs.replace(report, reference=reference))
+    assert list(reports.points_text("app.py:middle", reference))[-1] == told
+    assert told == (
+        "Two uncrashed runs differ in 2 writes of their bookkeeping (claim_run#3:before,"
+        " record_note@middle.b1f500/#2:inside), as runs do that are under way at once: nothing was killed there."
+    )
+
+
+def test_write_of_bookkeeping_that_did_not_come_is_no_missed_kill(tmp_path: Path) -> None:
+    from perdure.testing.crash.modes import Plan, every
+
+    late, call = Point("claim_run", "inside", occurrence=9), Point("look", "inside_step", "main.9")
+    with Laboratory(agent_subject(doubter.middle, 2), Options(jobs=2, folder=str(tmp_path))) as laboratory:
+        tally = laboratory.play([Plan("every", (late,))], every.play)
+        missed = laboratory.play([Plan("every", (call,))], every.play)
+    assert (tally.planned, tally.landed, tally.unreached, tally.faults) == (0, 0, 1, [])
+    assert [fault.kind for fault in missed.faults] == ["missed"]
+
+
+@needs_power
+def test_unsynced_steps_may_be_lost_with_the_power_and_effects_never(campaign: Campaign) -> None:
+    report = campaign(doubter.hasty, mode="power", at=("look@main.4:recorded",))
+    assert report.is_fine, described(report)
+    assert report.tally.counts[UNSYNCED] == 2, "the two steps after the effect, and none before it"
+    assert report.tally.equal == report.tally.again == 1
+    told = reports.text(report)
+    assert 'steps since the newest effect, executed again: durability="process" may lose them' in told
+    assert 'Its durability="process" was judged by what that promises' in told
+
+
+@needs_power
+def test_synced_steps_lost_with_the_power_are_a_fault_of_an_unsynced_run_too(campaign: Campaign) -> None:
+    report = campaign(doubter.hasty, mode="power", at=("pay:after_receipt",), setup="skipped_fsync")
+    assert "unsaved" in kinds(report), described(report)
+
+
+def test_settings_in_force_are_part_of_the_command_that_replays(campaign: Campaign) -> None:
+    settings = {"PERDURE_DURABILITY": "process", "PERDURE_VERSION": "v(1)"}
+    report = campaign(doubter.boasting, at=("boast:inside_effect",), settings=settings)
+    (fault,) = report.tally.faults
+    assert fault.replay.startswith("PERDURE_DURABILITY=process PERDURE_VERSION='v(1)' perdure crash ")
+    assert shlex.split(fault.replay)[2:4] == ["perdure", "crash"]
+
+
+def test_files_that_are_named_must_be_left_as_without_a_kill(campaign: Campaign) -> None:
+    report = campaign(doubter.noting, at=("note@main.2:after_step",), compare=("notes.txt", "out"))
+    (fault,) = report.tally.faults
+    assert (fault.kind, fault.what) == ("files", "notes.txt: it has 3 lines instead of 2")
+    assert "--compare notes.txt --compare out" in fault.replay
+    sound = campaign(doubter.noting, at=("write:after_step",), compare=("out",))
+    assert sound.is_fine, described(sound)
+    told = reports.text(sound)
+    assert "files equal                 1  out" in told
+    assert told.endswith("Compared were results, recorded values, and out.")
+
+
+def test_file_in_which_uncrashed_runs_differ_is_not_compared_and_named(campaign: Campaign) -> None:
+    report = campaign(doubter.stamping, at=("stamp:after_step",), compare=("out",))
+    assert report.is_fine, described(report)
+    assert "1  out; two uncrashed runs differ in out/stamp.txt: not compared" in reports.text(report)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nosuch.txt", "the run leaves no such file without any kill"),
+        ("../notes.txt", "outside of the folder in which each trial runs"),
+        ("/etc/passwd", "outside of the folder in which each trial runs"),
+    ],
+)
+def test_path_that_cannot_be_compared_is_refused(campaign: Campaign, path: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as refused:
+        campaign(doubter.noting, compare=("notes.txt", path))
+    assert refused.value.hint
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="only Linux tells what another process is")
+def test_process_that_a_body_leaves_behind_is_ended_and_named(campaign: Campaign, tmp_path: Path) -> None:
+    report = campaign(doubter.leaving, at=("leave:recorded",))
+    assert report.is_fine, described(report)
+    (stray,) = report.tally.strays
+    assert stray.endswith("import time; time.sleep(600)")
+    assert f"outlived its trial, and was ended: {stray}" in reports.text(report)
+    assert reports.campaign_object(report).left_behind == (stray,)
+    assert strays.end_strays("http://127.0.0.1:0/", tmp_path) == []
+    assert os.getpid() not in {int(each.name) for each in strays._strays("", Path("/nowhere"))}  # noqa: SLF001
