@@ -17,13 +17,14 @@ from tests.adapters.recovery import RUN_ID
 from tests.crash import killer
 
 SCRIPT = """
-from perdure.testing.model_server import tool
+from perdure.testing.model_server import Tool
 
 
 def script(model):
-    model.calls("look_up", what="ada")
-    model.calls(tool("send", what="to ada"), tool("send", what="to bob"), tool("look_up", what="bob"))
-    model.calls("note", what="sent")
+    model.calls(Tool("look_up", {"what": "ada"}, id="call_1"))
+    to_ada, to_bob = (Tool("send", {"what": f"to {name}"}, id=f"call_{name}") for name in ("ada", "bob"))
+    model.calls(to_ada, to_bob, Tool("look_up", {"what": "bob"}, id="call_2"))
+    model.calls(Tool("note", {"what": "sent"}, id="call_3"))
     model.says("All done.")
 """
 

@@ -20,8 +20,10 @@ from perdure.testing.crash.options import Options
 from perdure.testing.crash.points import Point
 from perdure.testing.crash.subject import Subject, agent_subject
 from perdure.testing.crash.tally import Fault, Tally, forgiven
+from perdure.testing.crashing import Crash, CrashFailed
 from tests.kit import doubter
 from tests.kit.campaigns import described
+from tests.kit.test_modes_planted import crash
 from tests.kit.test_modes_tools import needs_power
 
 Campaign = Callable[..., Report]
@@ -201,3 +203,37 @@ def test_process_that_a_body_leaves_behind_is_ended_and_named(campaign: Campaign
     assert reports.campaign_object(report).left_behind == (stray,)
     assert strays.end_strays("http://127.0.0.1:0/", tmp_path) == []
     assert os.getpid() not in {int(each.name) for each in strays._strays("", Path("/nowhere"))}  # noqa: SLF001
+
+
+def test_fixture_compares_files_and_names_where_a_test_finds_all_faults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "MOST_TRIALS", 0)
+    with pytest.raises(CrashFailed) as failed:
+        Crash(tmp_path)(doubter.noting).comparing("notes.txt").at("note", "after_step")
+    assert "… and 1 more trial with faults; CrashFailed.report.tally.faults has them all" in str(failed.value)
+    assert "--json" not in str(failed.value)
+    assert failed.value.report is not None
+    assert kinds(failed.value.report) == ["files"]
+
+
+def test_fixture_expects_failures_and_says_so_in_its_own_words(tmp_path: Path) -> None:
+    assert Crash(tmp_path)(doubter.refused, 7).expecting_failure().at("blurt", "after_effect").is_fine
+    with pytest.raises(CrashFailed, match=r"if it is meant to fail: \.expecting_failure\(\)"):
+        Crash(tmp_path)(doubter.refused, 7).at("blurt", "after_effect")
+    with pytest.raises(CrashFailed, match=r"\.comparing\('nosuch'\): the run leaves no such file"):
+        Crash(tmp_path)(doubter.noting).comparing("nosuch").at("note", "after_step")
+
+
+def test_options_of_the_command_line_reach_the_campaign_and_its_replay(tmp_path: Path) -> None:
+    words = ("tests.kit.doubter:sulking", "--expect-failure", "--compare", "kept", "--at", "blurt:after_receipt")
+    kept = tmp_path / "kept"
+    kept.write_text("7")
+    first = crash(*words, "--copy", str(kept), "--", "number=7")
+    assert first.returncode == 1, first.stderr
+    (replay,) = [line.partition("replay: ")[2] for line in first.stdout.splitlines() if "replay: " in line]
+    again = crash(*shlex.split(replay)[2:])
+    assert again.returncode == 1, again.stderr
+    for result in (first, again):
+        assert "it returned {'failed': {'type': 'ValueError', 'message': 'never'}}" in result.stdout
+        assert "files equal                 1  kept" in result.stdout

@@ -37,7 +37,7 @@ class PerdureMiddleware(AgentMiddleware[Any, Any, Any]):
     """Records model and tool calls of an agent that is invoked inside a `@perdure.agent`; outside, it does nothing.
 
     Put it last, so that retries and fallbacks of other middleware are recorded one by one. `tools` says what tools are,
-    by name or pattern: `{"search_*": "step"}` may run again after a crash; `{"researcher": "inline"}` only calls others.
+    by name or pattern: `{"search_*": "step"}` may run again after a crash, `{"colleague": "inline"}` only calls others.
     """
 
     def __init__(self, *, tools: Mapping[str, Declaration] | None = None) -> None:

@@ -40,7 +40,7 @@ def protected(
     """The session, with a `call_tool` that is recorded in a run; everything else is passed through.
 
     `server` names it in the journal, where it does not name itself. `tools` says what tools are, by name or pattern
-    (`{"search_*": "step"}`), and counts for more than what the server says; with `trust_annotations=False` nothing else.
+    (`{"search_*": "step"}`), and counts for more than what the server says, which `trust_annotations=False` ignores.
     """
     _refuse_unknown(session)
     given = checked_declarations(tools)

@@ -10,7 +10,7 @@ import pytest
 
 from perdure.testing.model_server import ModelServer
 from tests.adapters.run.conftest import Place
-from tests.adapters.run.speaking import Speaking, speaking
+from tests.adapters.run.speaking import Speaking, differing, speaking
 
 BEGINNING = """
 import io, json, os, pathlib, signal, sys
@@ -160,10 +160,10 @@ def test_an_answer_from_the_journal_reads_like_one_from_the_wire(spoken: Any, mo
     asked = len(model.asked)
     spoken.touch("die")
     killed = spoken.run("--no-resume", "agent.py")
-    assert (killed.code, [*killed.out.splitlines(), "the end"]) == (-9, plain.out.splitlines())
+    assert (killed.code, differing(killed.out, plain.out)) == (-9, []), killed
     assert len(model.asked) == 2 * asked
     resumed = spoken.run("agent.py")
-    assert (resumed.code, resumed.out) == (0, plain.out), resumed
+    assert (resumed.code, differing(resumed.out, plain.out), resumed.out) == (0, [], plain.out), resumed
     assert len(model.asked) == 2 * asked
     assert "the-secret-of-the-test" not in kept(spoken)
 
