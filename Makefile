@@ -15,7 +15,7 @@ demo: .venv/perdure-installed ## Watch an agent get killed half way and resume
 	echo; echo '$$ perdure resume'; perdure resume
 
 test: .venv/installed ## Run the tests, all but the long campaigns
-	@.venv/bin/python -m pytest -n 2 --dist worksteal -m 'not torture'
+	@.venv/bin/python -m pytest -n 3 --dist worksteal -m 'not torture'
 
 check: .venv/installed ## Lint, check the format, the types and the layers
 	.venv/bin/ruff check
@@ -34,8 +34,8 @@ docs: .venv/installed ## Write the reference anew and build the site into build/
 torture: .venv/installed ## Run the long campaigns of crashes
 	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 -m torture
 
-clean: ## Remove .venv, builds and caches
-	@rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ## Remove .venv, other environments, builds and caches
+	@rm -rf .venv .venv-frameworks build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 .venv/perdure-installed: pyproject.toml

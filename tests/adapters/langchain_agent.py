@@ -13,7 +13,7 @@ from langchain_openai import ChatOpenAI
 
 import perdure
 from perdure.adapters.langchain import PerdureMiddleware
-from tests.adapters.recovery import RUN_ID
+from tests.adapters.recovery import RUN_ID, end
 from tests.crash import killer
 
 SCRIPT = """
@@ -80,3 +80,4 @@ async def clerk_async() -> list[str]:
 def main() -> None:
     killer.arm()
     print(perdure.run(clerk_async if os.environ.get("AGENT_IS_ASYNC") else clerk, run_id=RUN_ID))
+    end()

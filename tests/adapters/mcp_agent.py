@@ -16,7 +16,7 @@ from mcp.client.stdio import stdio_client
 import perdure
 from perdure.adapters.mcp import protected
 from tests.adapters.mcp_server import ANNOTATIONS
-from tests.adapters.recovery import RUN_ID
+from tests.adapters.recovery import RUN_ID, end
 from tests.crash import killer
 
 SERVER = StdioServerParameters(command=sys.executable, args=["-m", "tests.adapters.mcp_server"])
@@ -64,3 +64,4 @@ def _arguments(call: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     killer.arm()
     print(perdure.run(clerk, "Write to Ada.", run_id=RUN_ID))
+    end()

@@ -51,8 +51,9 @@ TOOLS = {"look": "step", "pay": "keyed"}
 
 
 def config_here(*, use_responses: bool = True) -> RunConfig:
-    """The model of the server whose address is in the environment; certificates are loaded for nobody."""
-    client = openai.AsyncOpenAI(http_client=httpx2.AsyncClient(verify=False))
+    """The model of the server whose address is in the environment; no certificates are loaded, no lines kept open."""
+    lines = httpx2.AsyncClient(verify=False, limits=httpx2.Limits(max_keepalive_connections=0))
+    client = openai.AsyncOpenAI(http_client=lines)
     return RunConfig(
         model="gpt-5",
         model_provider=OpenAIProvider(openai_client=client, use_responses=use_responses),

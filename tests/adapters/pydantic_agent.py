@@ -41,8 +41,8 @@ def pay(cents: int) -> str:
 
 
 def model_here() -> OpenAIChatModel:
-    """The model of the server whose address is in the environment; certificates are loaded for nobody."""
-    client = httpx2.AsyncClient(verify=False)
+    """The model of the server whose address is in the environment; no certificates are loaded, no lines kept open."""
+    client = httpx2.AsyncClient(verify=False, limits=httpx2.Limits(max_keepalive_connections=0))
     return OpenAIChatModel("gpt-5", provider=OpenAIProvider(http_client=client))
 
 

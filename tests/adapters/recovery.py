@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,6 +107,12 @@ class Trial:
     def _find_out(self, entry: Entry) -> str | None:
         what = f"{entry.name.rpartition('.')[2]} {entry.body['arguments']['what']}"
         return f"{what}: done" if self.outside()[what] else None
+
+
+def end() -> None:
+    """End a child whose run is over: taking a framework down piece by piece takes longer than the run."""
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def uninterrupted(trial: Trial, *, model_step: str, free: Sequence[str] = ()) -> Reference:

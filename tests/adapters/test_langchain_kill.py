@@ -53,16 +53,27 @@ def test_killed_at_every_moment_of_an_event_loop_nothing_is_asked_or_done_twice(
     campaign(name, tmp_path, nursery, model, whole, stride=stride, free=FREE, settings=settings)
 
 
-def test_of_parallel_calls_those_that_were_answered_are_kept_and_the_one_under_way_is_in_doubt(
+def test_of_parallel_calls_the_one_that_was_answered_is_kept_whatever_becomes_of_the_others(
     tmp_path: Path, nursery: Nursery, model: ModelProcess, reference: Reference
 ) -> None:
+    answered = "after:receipt:=send:call_ada#1#1"
     trial = Trial(tmp_path / "parallel", nursery, model)
-    trial.kill(at="performed:send to bob#1")
+    trial.kill(at=answered)
+    judge(trial, reference, at=answered, free=FREE)
+    of_ada = [entry.kind for entry in trial.journal().entries if entry.key == "=send:call_ada#1"]
+    assert of_ada == ["intent", "receipt"]
+
+
+def test_a_tool_that_was_under_way_is_in_doubt_and_reported_with_its_arguments(
+    tmp_path: Path, nursery: Nursery, model: ModelProcess, reference: Reference
+) -> None:
+    trial = Trial(tmp_path / "under-way", nursery, model)
+    trial.kill(at="performed:note sent#1")
     ended = trial.run()
     assert ended.returncode == IN_DOUBT
-    assert "send(what='to bob')" in ended.err
-    assert trial.outside()["send to ada"] == trial.outside()["send to bob"] == 1
-    judge(trial, reference, at="performed:send to bob#1", free=FREE)
+    assert "note(what='sent') was started and never confirmed" in ended.err
+    assert trial.outside()["note sent"] == 1
+    judge(trial, reference, at="performed:note sent#1", free=FREE)
 
 
 def test_a_tool_that_is_declared_a_step_is_simply_called_again(

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable
+import contextlib
+from collections.abc import AsyncIterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from fastmcp import FastMCP
+from mcp.server.mcpserver import MCPServer
+from mcp.types import ToolAnnotations
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, RunContext, ToolReturn
 from pydantic_ai.exceptions import ModelHTTPError, UserError
 from pydantic_ai.mcp import MCPToolset
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+from pydantic_core import SchemaValidator, core_schema
 
 import perdure
 from perdure.adapters.pydantic_ai import PerdureDurability
 from perdure.adapters.state import NotCaptured
 from perdure.errors import EffectInDoubt, UsageError
+from perdure.events import Observable, StepCompleted
 from perdure.testing.model_server import ModelServer, tool
+from tests.adapters.pydantic_agent import model_here
 from tests.adapters.replaying import RUN_ID, Replayed, run_twice
 
 pytestmark = pytest.mark.usefixtures("perdure_store", "model")
@@ -34,8 +40,37 @@ class Deps:
     total: int = 0
 
 
+class Connection:
+    """What no journal can hold."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+
+
+@dataclass
+class Holding:
+    connection: Connection
+    done: int = 0
+
+
 def agent_with(*tools: Any, name: str = "helper", **options: Any) -> Agent[Any, str]:
-    return Agent(OpenAIChatModel("gpt-5"), name=name, tools=tools, capabilities=[PerdureDurability(**options)])
+    return Agent(model_here(), name=name, tools=tools, capabilities=[PerdureDurability(**options)])
+
+
+@contextmanager
+def heard() -> Iterator[dict[str, str]]:
+    """What was recorded of each call, by its name."""
+    kinds: dict[str, str] = {}
+
+    def hear(event: Observable) -> None:
+        if isinstance(event, StepCompleted):
+            kinds[event.step] = event.kind
+
+    unsubscribe = perdure.subscribe(hear)
+    try:
+        yield kinds
+    finally:
+        unsubscribe()
 
 
 def test_a_replay_sends_nothing_and_calls_no_tool(model: ModelServer) -> None:
@@ -81,15 +116,6 @@ def test_deps_that_cannot_be_stored_are_named_once_and_the_rest_is_captured(mode
     model.calls("work").calls("work").says("done")
     twice = Replayed()
 
-    class Connection:
-        def __init__(self) -> None:
-            self.lock = asyncio.Lock()
-
-    @dataclass
-    class Holding:
-        connection: Connection
-        done: int = 0
-
     def work(ctx: RunContext[Holding]) -> str:
         ctx.deps.done += 1
         return "worked"
@@ -109,16 +135,12 @@ def test_deps_that_cannot_be_stored_are_named_once_and_the_rest_is_captured(mode
 def test_deps_that_tools_only_use_are_passed_over_in_silence(model: ModelServer) -> None:
     model.calls("work").says("done")
 
-    @dataclass
-    class Holding:
-        lock: asyncio.Lock
-
     def work(ctx: RunContext[Holding]) -> str:
         return "worked"
 
     @perdure.agent
     async def main() -> str:
-        return (await agent_with(work, fixed={"lock"}).run("Work.", deps=Holding(asyncio.Lock()))).output
+        return (await agent_with(work, fixed={"connection"}).run("Work.", deps=Holding(Connection()))).output
 
     assert perdure.run(main) == "done"
 
@@ -136,7 +158,8 @@ def test_two_tools_of_one_name_are_told_apart(model: ModelServer) -> None:
 
     async def ask(word: str) -> list[str]:
         answer = await agent_with(sending(word)).run("Send.")
-        return [part.content for message in answer.all_messages() for part in message.parts if part.part_kind == "tool-return"]  # type: ignore[union-attr]
+        parts = [part for message in answer.all_messages() for part in message.parts]
+        return [str(part.content) for part in parts if isinstance(part, ToolReturnPart)]
 
     @perdure.agent
     async def main() -> list[Any]:
@@ -227,22 +250,33 @@ def test_a_tool_that_is_an_effect_itself_keeps_its_check(model: ModelServer) -> 
 
     @perdure.agent
     async def main() -> str:
-        answer = await agent_with(pay).run("Pay.")
-        return str(answer.all_messages()[2].parts[0].content)  # type: ignore[union-attr]
+        returned = (await agent_with(pay).run("Pay.")).all_messages()[2].parts[0]
+        return str(returned.content) if isinstance(returned, ToolReturnPart) else ""
 
     assert perdure.run(main) == "found 5"
     assert called == [5]
 
 
-def test_tools_are_declared_by_name_by_pattern_and_by_themselves(
-    model: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model.calls(tool("look_up"), tool("keep"), tool("send"), tool("read")).says("done")
-    kinds: dict[str, str] = {}
-    with perdure.subscribe(lambda event: kinds.update({event.name: event.kind})):  # type: ignore[union-attr]
-        toolset = FunctionToolset[None](id="own")
-        toolset.add_function(lambda: "x", name="read", metadata={"perdure": "step"})  # type: ignore[call-overload]
-    assert kinds == {}
+def test_tools_are_declared_by_name_by_pattern_and_by_themselves(model: ModelServer) -> None:
+    model.calls(*map(tool, ("keep", "look_here", "read", "send"))).says("done")
+    names = FunctionToolset[None](id="named")
+    for name in ("keep", "look_here", "send"):
+        names.add_function(lambda: "x", name=name)
+    names.add_function(lambda: "x", name="read", metadata={"perdure": {"kind": "step", "timeout": 5}})
+
+    @perdure.agent
+    async def main() -> str:
+        agent: Agent[None, str] = Agent(
+            model_here(),
+            name="helper",
+            toolsets=[names],
+            capabilities=[PerdureDurability(tools={"keep": "keyed", "look_*": "step", "read": "effect"})],
+        )
+        return (await agent.run("Go.")).output
+
+    with heard() as kinds:
+        assert perdure.run(main) == "done"
+    assert kinds == {"keep": "effect", "look_here": "step", "read": "step", "send": "effect", "helper.model": "step"}
 
 
 def test_a_tool_that_is_declared_as_something_else_is_refused_at_once() -> None:
@@ -275,23 +309,21 @@ def test_a_request_that_fails_is_repeated_as_often_as_is_allowed(model: ModelSer
     assert perdure.run(main) == "well"
 
 
-def test_tokens_are_kept_with_the_step(model: ModelServer) -> None:
+def test_tokens_and_a_known_price_are_kept_with_the_step(model: ModelServer) -> None:
     model.says("well")
-    spent: list[int] = []
+    spent: list[tuple[int, bool]] = []
 
     @perdure.agent
     async def main() -> int:
-        answer = await agent_with().run("How?")
-        return answer.usage.total_tokens
+        return (await agent_with().run("How?")).usage.total_tokens
 
-    def hear(event: Any) -> None:
-        cost = getattr(event, "cost", None)
-        if cost is not None:
-            spent.append(cost.tokens)
+    def hear(event: Observable) -> None:
+        if isinstance(event, StepCompleted):
+            spent.append((event.tokens, event.dollars > 0))
 
     unsubscribe = perdure.subscribe(hear)
     try:
-        assert [perdure.run(main)] == spent
+        assert [(perdure.run(main), True)] == spent
     finally:
         unsubscribe()
 
@@ -306,13 +338,15 @@ def test_structured_output_and_a_sync_agent_come_back(model: ModelServer) -> Non
     @perdure.agent
     def main() -> str:
         teller: Agent[None, City] = Agent(
-            OpenAIChatModel("gpt-5"), name="teller", output_type=City, capabilities=[PerdureDurability()]
+            model_here(), name="teller", output_type=City, capabilities=[PerdureDurability()]
         )
         answer = teller.run_sync("Where?")
         twice.end()
         return answer.output.name
 
-    assert run_twice(main) == "Oslo"
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        asyncio.set_event_loop(loop)
+        assert run_twice(main) == "Oslo"
     assert model.count() == 1
 
 
@@ -342,14 +376,14 @@ def test_events_are_handled_once_and_streams_are_the_same_again(model: ModelServ
 def test_tools_of_a_server_are_steps_where_it_says_that_they_only_read(model: ModelServer) -> None:
     model.calls(tool("look"), tool("change")).says("done")
     twice, called = Replayed(), []
-    server: FastMCP[Any] = FastMCP("things")
+    server: MCPServer[Any] = MCPServer("things")
 
-    @server.tool(annotations={"readOnlyHint": True})
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
     def look() -> str:
         called.append("look")
         return "seen"
 
-    @server.tool
+    @server.tool()
     def change() -> str:
         called.append("change")
         return "changed"
@@ -357,7 +391,7 @@ def test_tools_of_a_server_are_steps_where_it_says_that_they_only_read(model: Mo
     @perdure.agent
     async def main() -> str:
         agent: Agent[None, str] = Agent(
-            OpenAIChatModel("gpt-5"),
+            model_here(),
             name="client",
             toolsets=[MCPToolset(server, id="things")],
             capabilities=[PerdureDurability()],
@@ -366,30 +400,68 @@ def test_tools_of_a_server_are_steps_where_it_says_that_they_only_read(model: Mo
         twice.end()
         return answer.output
 
-    kinds: dict[str, str] = {}
-
-    def hear(event: Any) -> None:
-        if getattr(event, "kind", "") in ("step", "effect"):
-            kinds[event.step] = event.kind
-
-    unsubscribe = perdure.subscribe(hear)
-    try:
+    with heard() as kinds:
         assert run_twice(main) == "done"
-    finally:
-        unsubscribe()
     assert (sorted(called), kinds["look"], kinds["change"]) == (["change", "look"], "step", "effect")
 
 
 def test_tools_that_come_with_a_single_call_are_refused_because_nothing_would_record_them(model: ModelServer) -> None:
     model.says("done")
     extra = FunctionToolset[None](id="extra")
-    extra.add_function(lambda: "x", name="extra")  # type: ignore[call-overload]
+    extra.add_function(lambda: "x", name="extra")
 
     @perdure.agent
     async def main() -> str:
         return (await agent_with().run("Go.", toolsets=[extra])).output
 
     with pytest.raises(UserError, match="perdure"):
+        perdure.run(main)
+    assert model.count() == 0
+
+
+class Numbers(AbstractToolset[None]):
+    """Tools by a class of the user's own."""
+
+    def __init__(self) -> None:
+        self.called: list[Any] = []
+
+    @property
+    def id(self) -> str:
+        return "numbers"
+
+    async def get_tools(self, ctx: RunContext[None]) -> dict[str, ToolsetTool[None]]:
+        schema = SchemaValidator(core_schema.dict_schema())
+        return {"double": ToolsetTool(self, tool_def=ToolDefinition("double"), max_retries=1, args_validator=schema)}
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> int:
+        self.called.append(tool_args["number"])
+        return int(tool_args["number"]) * 2
+
+
+def test_tools_by_a_class_of_the_users_own_are_recorded(model: ModelServer) -> None:
+    model.calls("double", number=4).says("eight")
+    twice, numbers = Replayed(), Numbers()
+
+    @perdure.agent
+    async def main() -> str:
+        agent: Agent[None, str] = Agent(
+            model_here(), name="helper", toolsets=[numbers], capabilities=[PerdureDurability()]
+        )
+        answer = await agent.run("Twice 4?")
+        twice.end()
+        return answer.output
+
+    with heard() as kinds:
+        assert run_twice(main) == "eight"
+    assert (numbers.called, kinds["double"]) == ([4], "effect")
+
+
+def test_tools_of_an_unknown_class_that_come_with_a_single_call_are_refused(model: ModelServer) -> None:
+    @perdure.agent
+    async def main() -> str:
+        return (await agent_with().run("Go.", toolsets=[Numbers()])).output
+
+    with pytest.raises(UsageError, match="cannot be recorded"):
         perdure.run(main)
     assert model.count() == 0
 

@@ -46,6 +46,8 @@ _VOLATILE: Final = (
     (re.compile(r"\bby [\w-]+@[\w.-]+"), "by WHO"),
     (re.compile(r":\n +"), ": "),
     (re.compile(r"^ *~ seconds .*\n", re.MULTILINE), ""),
+    # A run that waits has said so a moment before its worker has let go of it.
+    (re.compile(r"^draining: \d+ runs? to leave .*\n", re.MULTILINE), ""),
     (re.compile(r"\S*/perdure-crash-\w+/\d+"), "FOLDER"),
     (re.compile(r"[ \t]{2,}"), "  "),
     (re.compile(r" +$", re.MULTILINE), ""),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import fnmatch
 import hashlib
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from weakref import WeakKeyDictionary
@@ -113,6 +115,21 @@ def run_here() -> Active | None:
     """The run whose agent code this is; None outside one, and inside the body of a step."""
     frame = current_frame()
     return None if frame is None or frame.body else frame.active
+
+
+def new_place(name: str) -> str:
+    """Where something of this name begins in the run: the same words whenever the run is replayed.
+
+    Sync code that runs a coroutine to its end waits for it, so what begins there begins in the sync code: whether the
+    event loop gave that coroutine a strand of its own depends on what ran on the loop before.
+    """
+    frame = current_frame()
+    if frame is None or frame.active is None:
+        raise UsageError(f"{name}: there is no run here.", hint="call it from an agent: @perdure.agent")
+    scope = frame.scope
+    if isinstance(scope.worker, asyncio.Task) and scope.parent and isinstance(scope.parent.worker, threading.Thread):
+        scope = scope.parent
+    return scope.child(name, inline=True).path
 
 
 class Counts:

@@ -37,7 +37,7 @@ _METHODS: Final = (
     (r"--setup FILE", ".setup(FILE)"),
     (r"--stub NAME=JSON", ".stub(NAME, VALUE)"),
     (r"--stub (\S+?)=…", r".stub('\1', …)"),
-    (r"--compare (\S+)", r".comparing('\1')"),
+    (r"--compare ([^\s:]+)", r".comparing('\1')"),
     (r"--expect-failure", ".expecting_failure()"),
     (r"--answer JSON", ".answering(VALUE)"),
     (r"--signal (\S+)=JSON", r".signalling('\1', VALUE)"),

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.adapters.http.endpoints import Dialect
+from perdure.adapters.http.frames import Frames
 from perdure.adapters.http.stream import Terminal, events_in
 from perdure.testing.model_server import ModelServer, tool
 from tests.adapters.asking import ask, question
@@ -230,8 +231,17 @@ def test_the_frames_of_amazon_are_whole_at_the_end_of_the_body() -> None:
 
 
 def test_a_damaged_frame_never_makes_an_answer_whole() -> None:
-    whole = frame("messageStart", {}) + frame("messageStop", {"stopReason": "end_turn"})
-    assert verdict(Dialect.BEDROCK, [b"\x01" + whole[1:]])[2] is False
+    stop = frame("messageStop", {"stopReason": "end_turn"})
+    for at in range(len(stop)):
+        damaged = stop[:at] + bytes([stop[at] ^ 1]) + stop[at + 1 :]
+        assert verdict(Dialect.BEDROCK, [frame("messageStart", {}), damaged, stop])[2] is False
+
+
+def test_a_size_that_its_checksum_does_not_confirm_is_not_waited_for() -> None:
+    stop = frame("messageStop", {"stopReason": "end_turn"})
+    frames = Frames()
+    assert list(frames.feed(b"\x00\x01" + stop[2:])) == []
+    assert frames.is_damaged
 
 
 @pytest.mark.parametrize("caller", CALLERS)

@@ -1,7 +1,7 @@
 """A server on loopback that answers as OpenAI and as Bedrock do, packed as the question wishes.
 
 The words of a question say how it is answered, so that a script decides: `gzip` packs the body, `cut` breaks it off,
-`refused` is an error, `echo` repeats what came with the request.
+`refused` is an error, `echo` repeats what came with the request, `hold` stops after two events until it is let go.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import base64
 import contextlib
 import gzip
 import json
-import re
 import struct
 import threading
 import zlib
@@ -22,6 +21,8 @@ EVENTS = "text/event-stream; charset=utf-8"
 FRAMES = "application/vnd.amazon.eventstream"
 JSON = "application/json"
 WORDS = ("One", " two", " three", " große Grüße", " five.")
+HELD_AT = 2
+SECONDS = 60
 USAGE = {"inputTokens": 3, "outputTokens": 5, "totalTokens": 8}
 
 
@@ -31,6 +32,8 @@ class Speaking:
     def __init__(self, url: str) -> None:
         self.url = url
         self.asked: list[str] = []
+        self.held = threading.Event()
+        """Set once it may go on with what it holds."""
 
     def environment(self) -> dict[str, str]:
         """What a script needs to find it; the keys open nothing."""
@@ -52,16 +55,23 @@ def speaking() -> Iterator[Speaking]:
     class Handler(_Handler):
         pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
+    with _Server(("127.0.0.1", 0), Handler) as server:
         Handler.model = Speaking(f"http://127.0.0.1:{server.server_address[1]}")
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
             yield Handler.model
         finally:
+            Handler.model.held.set()
             server.shutdown()
             thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Who is killed hangs up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -73,6 +83,10 @@ class _Handler(BaseHTTPRequestHandler):
         content = self._content()
         question = _question(content)
         self.model.asked.append(question)
+        with contextlib.suppress(ConnectionError):  # who is killed does not wait for the rest
+            self._answer(question, content)
+
+    def _answer(self, question: str, content: bytes) -> None:
         if "refused" in question:
             self._refuse(question)
         elif "/model/" in self.path:
@@ -102,6 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _speak_as_bedrock(self, question: str) -> None:
         verb = self.path.rpartition("/")[2]
         words = (*WORDS, self._credentials()) if "echo" in question else WORDS
+        told: dict[str, Any]
         if verb == "converse":
             told = {"output": {"message": {"role": "assistant", "content": [{"text": "".join(words)}]}}}
             self._whole(200, question, told | {"stopReason": "end_turn", "usage": USAGE, "metrics": {"latencyMs": 1}})
@@ -128,7 +143,9 @@ class _Handler(BaseHTTPRequestHandler):
         """One chunk an event; a cut one breaks off after the second."""
         packer = zlib.compressobj(wbits=31)
         self._head(200, kind, question, Transfer_Encoding="chunked")
-        for piece in pieces[:2] if "cut" in question else pieces:
+        for number, piece in enumerate(pieces[:2] if "cut" in question else pieces):
+            if number == HELD_AT and "hold" in question:
+                self.model.held.wait(SECONDS)
             sent = packer.compress(piece) + packer.flush(zlib.Z_SYNC_FLUSH) if "gzip" in question else piece
             self._chunk(sent)
         if "cut" in question:
@@ -201,13 +218,3 @@ def frame(kind: str, payload: Any) -> bytes:
 
 def _header(name: str, value: str) -> bytes:
     return bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
-
-
-def words_in(shown: str) -> str:
-    """A line of a script without what differs from one server to the next."""
-    return re.sub(r"127\.0\.0\.1:\d+", "HOST", shown)
-
-
-def differing(ones: str, others: str) -> list[tuple[str, str]]:
-    """The lines in which two outputs differ, side by side; one that ends early differs in nothing that it has not."""
-    return [(one, other) for one, other in zip(ones.splitlines(), others.splitlines(), strict=False) if one != other]

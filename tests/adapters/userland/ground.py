@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 RUNNER = Path(__file__).with_name("runner.py")
-_OURS = re.compile(r'  File "[^"]*/(?:runner\.py|perdure/[^"]*)", line \d+, in .*\n(?:    .*\n)*')
+_HEAD = r"(?<=Traceback \(most recent call last\):\n)"
+_OURS = re.compile(_HEAD + r'(?:  File "[^"]*/(?:runner\.py|perdure/[^"]*)", line \d+, in .*\n(?:    .*\n)*)+')
+"""Only what is above the script's own first line, which `perdure run` does not show."""
+
 _OF_NOTHING = re.compile(r'Traceback \(most recent call last\):\n(?=  File "[^"]*", line \d+\n)')
 """A syntax error of the script is shown without a stack, which `perdure run` sees to by dropping our frames."""
 
@@ -42,22 +45,31 @@ def guarded(script: Path, *args: str) -> Shown:
     return executed([str(RUNNER), str(script), *args], folder=script.parent)
 
 
-def executed(command: list[str], *, folder: Path) -> Shown:
+def executed(command: list[str], *, folder: Path, **environment: str) -> Shown:
     """What a process of Python's shows."""
+    return _shown(_started(command, folder, **environment))
+
+
+def _started(command: list[str], folder: Path, **more: str) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-W", "error::SyntaxWarning", *command],
         cwd=folder,
-        env={**environment, "PYTHONHASHSEED": "0"},
-        capture_output=True,
+        env={**environment, "PYTHONHASHSEED": "0", **more},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
-    return Shown(done.stdout, _OF_NOTHING.sub("", _OURS.sub("", done.stderr)), done.returncode)
+
+
+def _shown(process: subprocess.Popen[str]) -> Shown:
+    out, err = process.communicate()
+    return Shown(out, _OF_NOTHING.sub("", _OURS.sub("", err)), process.returncode)
 
 
 def same(script: Path, *args: str) -> Shown:
     """What both show, which must be the same."""
-    expected, found = plain(script, *args), guarded(script, *args)
+    commands = [str(script), *args], [str(RUNNER), str(script), *args]
+    expected, found = map(_shown, [_started(command, script.parent) for command in commands])
     assert found == expected
     return found

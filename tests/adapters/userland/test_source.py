@@ -1,4 +1,4 @@
-"""The user's modules, compiled for a run, are what they are without perdure: each is executed both ways and compared."""
+"""The user's modules, compiled for a run, are what they are without perdure: executed both ways, and compared."""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ def _request(module: Any, original: Callable[..., Any]) -> Callable[..., Corouti
         content = None if route is None else await _content(self, options)
         if route is None or content is None:
             return await original(self, method, str_or_url, **options)
-        record_dropped()
+        record_dropped(route)
         asking = _Asking(module, self, route, options)
-        call = route.begun(plain(asking.headers), content)
+        call = route.begun(asking.credentials(), content)
         if call is None:
             return await original(self, method, str_or_url, **options)
         if call.answer is not None:
@@ -67,6 +67,11 @@ class _Asking:
         self._decodes = session._auto_decompress if decodes is None else decodes  # noqa: SLF001
         self.sent = {"raise_for_status": False} | ({} if self._decodes else {"auto_decompress": True})
         """What is wished of the library instead: an error must be recorded, and what is recorded be readable."""
+
+    def credentials(self) -> dict[str, str]:
+        """What the request carries, also what the library puts into its headers only when it sends it."""
+        auth = self._options.get("auth") or self._session._default_auth  # noqa: SLF001
+        return plain(self.headers) | ({"Authorization": auth.encode()} if auth else {})
 
     async def received(self, call: ModelCall, response: Any) -> None:
         """What came back, on its way to the script."""
@@ -127,8 +132,9 @@ class _Asking:
 
     def _limit(self) -> int:
         """How many bytes a reader of this session holds; a line may have twice as many."""
-        wish = self._options.get("read_bufsize")
-        return int(wish or getattr(self._session, "_read_bufsize", _BUFFER_BYTES))
+        wish: int | None = self._options.get("read_bufsize")
+        held: int = getattr(self._session, "_read_bufsize", _BUFFER_BYTES)
+        return wish or held
 
 
 def _routed(session: Any, method: str, address: Any, options: dict[str, Any]) -> Route | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from perdure.adapters.http.dropped import note_dropped
+from perdure.adapters.http.dropped import note_closed, note_dropped, note_open
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -23,19 +23,20 @@ class Recorder:
         self._status = response.status
         self._headers = plain(response.headers)
         self._live = response.content
+        note_open(call)
 
     async def more(self) -> AsyncIterator[bytes]:
         """What may be handed on when the next piece has come; the end of the answer is recorded before. Then b""."""
         body = self._body
-        with body:
-            piece, is_end = await self._live.readchunk()
-            while is_end and not piece:
-                piece, is_end = await self._live.readchunk()
-            if body.take(piece) if piece else body.end():
-                await self._commit_async(is_cut=False)
+        try:
+            piece = await self._next()
+        except BaseException:
+            note_closed(self._call)
+            raise
         for ready in body.ready():
             yield ready
         if not piece:
+            note_closed(self._call)
             yield b""
 
     def leave(self) -> None:
@@ -53,12 +54,24 @@ class Recorder:
         if self._body.was_left():
             note_dropped(self._commit_cut)
 
+    async def _next(self) -> bytes:
+        body = self._body
+        with body:
+            piece, is_end = await self._live.readchunk()
+            while is_end and not piece:
+                piece, is_end = await self._live.readchunk()
+            if body.take(piece) if piece else body.end():
+                await self._commit_async(is_cut=False)
+        return bytes(piece)
+
     def _commit_cut(self) -> None:
         body = self._body
+        note_closed(self._call)
         self._call.commit(self._status, self._headers, body.whole, is_cut=True, has_failed=body.has_failed)
 
     async def _commit_async(self, *, is_cut: bool) -> None:
         body = self._body
+        note_closed(self._call)
         how = {"is_cut": is_cut, "has_failed": body.has_failed}
         await self._call.commit_async(self._status, self._headers, body.whole, **how)
 
@@ -113,6 +126,10 @@ def _recording(module: Any) -> type:
                 if self._is_chunked:
                     self.end_http_chunk_receiving()
 
+        def __del__(self) -> None:
+            """A script may hold this and not the response: as long as it does, it may read on."""
+            self._recorder.drop()
+
     return Recording
 
 
@@ -134,10 +151,6 @@ def _recorded(kind: Any) -> type:
         ) -> None:
             await self.recorder.leave_async()
             await super().__aexit__(kind, error, trace)
-
-        def __del__(self) -> None:
-            self.recorder.drop()
-            super().__del__()
 
     return Recorded
 

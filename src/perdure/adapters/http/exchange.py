@@ -23,8 +23,10 @@ from perdure.adapters.http.endpoints import Dialect, dialect_of
 from perdure.adapters.http.record import Answer
 from perdure.adapters.http.usage import dollars, usage_of
 from perdure.adapters.script.conduct import conducted
+from perdure.adapters.userland.values import STRAY
 from perdure.engine.call import Prepared, Spec
 from perdure.engine.drive import drive, drive_async
+from perdure.engine.scope import current_frame
 from perdure.engine.step import record_value
 from perdure.policy import ONCE
 from perdure.records import Cost, Kind
@@ -60,6 +62,7 @@ class ModelCall(Prepared[Spec]):
     def __init__(self, conduct: Conduct, frame: Frame, asked: Asked) -> None:
         self.conduct = conduct
         self.asked = asked
+        self._is_inside = is_inside_body()
         self._began = clock.elapsed_seconds()
         super().__init__(_spec(asked.model or asked.dialect), frame, (asked.digest.hex(),), {})
         self.answer: Answer | None = None
@@ -69,19 +72,19 @@ class ModelCall(Prepared[Spec]):
 
     def shown(self) -> str:
         """The call as a person would write it."""
-        return self.conduct.redactor.text(f"{self.spec.name}({wire.last_said(self.asked)!r})")
+        return self.conduct.redactor.text(f"{self.spec.name}({self.asked.about!r})")
 
     def body(self) -> Body:
         """What a streamed answer to this request is gathered in."""
         return Body(self.asked.dialect)
 
-    def commit(self, status: int, headers: Mapping[str, str], body: bytes, **how: bool) -> None:
-        """Record the answer; when this returns, it is never asked for again."""
-        drive(self._recorded(self._made(status, headers, body, **how)))
+    def commit(self, status: int, headers: Mapping[str, str], body: bytes, **how: bool) -> Answer:
+        """Record the answer, and give back what was recorded; when this returns, it is never asked for again."""
+        return drive(self._recorded(self._made(status, headers, body, **how)))
 
-    async def commit_async(self, status: int, headers: Mapping[str, str], body: bytes, **how: bool) -> None:
+    async def commit_async(self, status: int, headers: Mapping[str, str], body: bytes, **how: bool) -> Answer:
         """The same, letting the event loop go on."""
-        await drive_async(self._recorded(self._made(status, headers, body, **how)))
+        return await drive_async(self._recorded(self._made(status, headers, body, **how)))
 
     def _made(self, status: int, headers: Mapping[str, str], body: bytes, **how: bool) -> Answer:
         redactor = self.conduct.redactor
@@ -94,7 +97,7 @@ class ModelCall(Prepared[Spec]):
         except UnicodeDecodeError:
             return msgspec.structs.replace(made, data=clean)
 
-    def _recorded(self, answer: Answer) -> Generator[Operation, Any, None]:
+    def _recorded(self, answer: Answer) -> Generator[Operation, Any, Answer]:
         usage = usage_of(self.asked.dialect, answer.status, answer.body, is_stream=self.asked.is_stream)
         if usage.tokens:
             self.active.spend(self.call.key, Cost(usage.tokens, dollars(usage, self.conduct.prices)))
@@ -102,11 +105,12 @@ class ModelCall(Prepared[Spec]):
         seconds = clock.elapsed_seconds() - self._began
         yield from record_value(self, Kind.STEP, answer, attempt=1, seconds=seconds)
         self._learn(answer)
+        return answer
 
     def _learn(self, answer: Answer) -> None:
         """Know what was asked, so that the next request builds on it, and what the model asked for in turn."""
         self.conduct.requests.note(self.call.key, self.asked)
-        if not answer.is_error:
+        if not (answer.is_error or self._is_inside):
             calls = wire.asked_for(self.asked.dialect, answer.body, is_stream=self.asked.is_stream)
             self.conduct.pending.note(self.call.key, calls)
 
@@ -114,7 +118,8 @@ class ModelCall(Prepared[Spec]):
         scope, recorded = self.frame.scope.path, self.conduct.recorded
         digest = codec.digest_arguments(self.arguments, of=self.spec.name)
         found = recorded.take(scope, digest)
-        if found is None and (expected := recorded.expected(scope)) is not None:
+        is_strand = scope != STRAY  # calls of threads that nobody knows the order of
+        if found is None and is_strand and (expected := recorded.expected(scope)) is not None:
             raise self._other_way(expected)
         return found or recorded.new_key(scope)
 
@@ -125,6 +130,12 @@ class ModelCall(Prepared[Spec]):
         if (before := self.conduct.stored_request(expected)) is not None:
             differs = difference(before, self.asked, self.conduct.stored_request, self.conduct.redactor)
         return self.active.diverge(entry.shown_call(), "\n".join(filter(None, (self.shown(), differs))))
+
+
+def is_inside_body() -> bool:
+    """Whether this is done inside a tool, which is protected, or in doubt, as a whole."""
+    frame = current_frame()
+    return frame is not None and bool(frame.body)
 
 
 class Route(Struct, frozen=True):
@@ -142,7 +153,8 @@ class Route(Struct, frozen=True):
         asked = conduct.reader.read(self.dialect, self.method, self.url, body)
         if not asked.fits:
             return None
-        conduct.coverage.audit(conduct.pending, wire.results_in(asked))
+        if not is_inside_body():
+            conduct.coverage.audit(conduct.pending, wire.results_in(asked))
         return ModelCall(conduct, conduct.frame(), asked)
 
 

@@ -52,7 +52,11 @@ class Frames:
             self.is_damaged = not _is_sound(self._left, size, headers, checksum)
             if self.is_damaged or len(self._left) < size:
                 return
-            frame, self._left = self._left[:size], self._left[size:]
+            frame = self._left[:size]
+            self.is_damaged = zlib.crc32(frame[:-4]) != int.from_bytes(frame[-4:], "big")
+            if self.is_damaged:
+                return
+            self._left = self._left[size:]
             yield _read(frame, headers, self._begins)
             self._begins += size
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.adapters.http.botocore import sent_headers, signature_in, storable
 from perdure.adapters.http.chunked import CHUNKED, chunked_answer
-from perdure.adapters.http.dropped import note_dropped, record_dropped
+from perdure.adapters.http.dropped import note_closed, note_dropped, note_open, record_dropped
 from perdure.adapters.http.exchange import routed, sending
 from perdure.adapters.http.liveness import events_of, is_live, without_framing
 
@@ -40,7 +40,7 @@ def _urlopen(module: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         route = routed(method, _address(self, url))
         if route is None:
             return original(self, method, url, body, headers, *args, **options)
-        record_dropped()
+        record_dropped(route)
         body, content = _read(body)
         sent = self.headers if headers is None else headers
         call = route.begun(sent_headers(sent), content)
@@ -75,7 +75,10 @@ class _Wish:
             return response
         if not self._preloads and is_live(response.status, response.headers.get("content-type")):
             return _recorded(self._module)(recorder, response)
-        body = response.read(decode_content=True)
+        try:
+            body = response.read(decode_content=True)
+        except self._module.exceptions.HTTPError as error:
+            return self._broken(response, error)
         recorder.commit(response, body)
         made = self._whole(response.status, response.reason, response.headers, body)
         made._original_response = response._original_response  # noqa: SLF001 - requests finds the cookies there
@@ -93,6 +96,14 @@ class _Wish:
     def _whole(self, status: int, reason: str, headers: Mapping[str, str], body: bytes) -> Any:
         shown = [*without_framing(headers), ("Content-Length", str(len(body)))]
         return self._made(io.BytesIO(body), shown, status, reason)
+
+    def _broken(self, response: Any, error: Exception) -> Any:
+        """An answer that broke on its way: whoever reads it has the error then, as without us."""
+        if self._preloads:
+            raise error
+        headers = without_framing(response.headers)
+        read = chunked_answer(response.status, response.reason or "", headers, _raising(error))
+        return self._made(read, [*headers, CHUNKED], response.status, response.reason, original_response=read)
 
     def _made(self, body: Any, headers: list[tuple[str, str]], status: int, reason: str, **options: Any) -> Any:
         response = self._module.HTTPResponse(
@@ -112,7 +123,8 @@ class _Wish:
 
     def _cut(self, body: bytes) -> Iterator[bytes]:
         yield from events_of(body)
-        raise self._module.exceptions.ProtocolError("The rest of this answer was not read, and not recorded.")
+        rest = self._module.exceptions.ProtocolError("The rest of this answer was not read, and not recorded.")
+        yield from _raising(rest)
 
 
 class _Recorder:
@@ -127,6 +139,7 @@ class _Recorder:
 
     def commit(self, response: Any, body: bytes, **how: bool) -> None:
         """Record the answer as far as it may be stored."""
+        note_closed(self._call)
         if self._signature:
             body = storable(body, self._call.conduct.redactor, signature=self._signature)
         self._call.commit(response.status, response.headers, body, **how)
@@ -135,15 +148,19 @@ class _Recorder:
         """The body as it comes, recorded before its end is handed on."""
         self._live = live
         body = self._body
-        with body:
-            for chunk in _pieces(live):
-                if body.take(chunk):
+        note_open(self._call)
+        try:
+            with body:
+                for chunk in _pieces(live):
+                    if body.take(chunk):
+                        self._commit_stream()
+                    yield from body.ready()
+                if body.end():
                     self._commit_stream()
+                self._is_over = True
                 yield from body.ready()
-            if body.end():
-                self._commit_stream()
-            self._is_over = True
-            yield from body.ready()
+        finally:
+            note_closed(self._call)
 
     def leave(self) -> None:
         """The script reads no further: what it has read is all there is."""
@@ -205,6 +222,11 @@ def _recorded(module: Any) -> type:
             super().__del__()
 
     return Recorded
+
+
+def _raising(error: Exception) -> Iterator[bytes]:
+    yield b""
+    raise error
 
 
 def _pieces(live: Any) -> Iterator[bytes]:

@@ -21,7 +21,6 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _SIGNS: Final = re.compile(rb"tool|_call|function")
 """A message without any of these has nothing to do with tools, and is not read."""
 
-_SHOWN: Final = 40
 _value: Final = msgspec.json.Decoder().decode
 
 
@@ -77,16 +76,6 @@ def orphans(asked: Asked) -> list[ToolCall]:
             else:
                 nameless.append(call)
     return [*waiting.values(), *nameless]
-
-
-def last_said(asked: Asked) -> str:
-    """The beginning of the last message, in a few words, by which a person tells one request from another."""
-    message = _decoded(bytes(asked.messages[-1])) if asked.messages else None
-    if not isinstance(message, dict):
-        return _text(message)[:_SHOWN]
-    results = [result.text for result in _results(message)]
-    said = " ".join(results) or _said(message.get("content") or message.get("parts") or "")
-    return " ".join(said.split())[:_SHOWN]
 
 
 def made(call_id: str, name: str, arguments: Any) -> ToolCall:

@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 
 from perdure.adapters import calls
 from perdure.adapters.calls import Declaration
-from perdure.engine.scope import current_frame
 from perdure.errors import NotInRun
 
 if TYPE_CHECKING:
@@ -47,8 +46,8 @@ def journaling_here() -> Journaling | None:
 
 def begin(tools: Mapping[str, Declaration] | None, fixed: Collection[str]) -> Journaling:
     """A `run` begins in this agent code; inside another one it is declared as that one is, unless it says otherwise."""
-    frame = current_frame()
-    if frame is None or frame.active is None:
+    active = calls.run_here()
+    if active is None:
         raise NotInRun(
             "run() of perdure.adapters.openai_agents was called outside a run.",
             safe="nothing was sent.",
@@ -57,8 +56,7 @@ def begin(tools: Mapping[str, Declaration] | None, fixed: Collection[str]) -> Jo
     outer = journaling_here()
     declared = calls.checked_declarations(tools) if tools is not None or outer is None else outer.tools
     kept = frozenset(fixed) if fixed or outer is None else outer.fixed
-    place = frame.scope.child("agents.run", inline=True).path
-    return Journaling(place, tools=declared, fixed=kept, active=calls.run_here())
+    return Journaling(calls.new_place("agents.run"), tools=declared, fixed=kept, active=active)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import agents
 from agents import Agent, FunctionTool, RunConfig, Runner, RunResult, RunResultStreaming
+from agents.exceptions import AgentsException
 from agents.models.interface import Model
 from agents.tool_context import ToolContext
 
@@ -17,7 +18,7 @@ from perdure.adapters.openai_agents import journaling as here
 from perdure.adapters.openai_agents.model import JournaledModel, JournaledProvider
 from perdure.adapters.openai_agents.session import PerdureSession
 from perdure.adapters.openai_agents.tools import watch_agents
-from perdure.errors import UsageError
+from perdure.errors import PerdureError, UsageError
 
 
 async def run(
@@ -37,7 +38,12 @@ async def run(
     """
     journaling = _begin(tools, fixed, options)
     with here.entered(journaling):
-        return await Runner.run(agent, input, **options)
+        try:
+            return await Runner.run(agent, input, **options)
+        except AgentsException as error:
+            if (own := _own(error)) is not None:
+                raise own from error
+            raise
 
 
 def run_streamed(
@@ -97,6 +103,13 @@ def _refuse_unknown_sdk() -> None:
             safe="nothing was sent.",
             hint="pip install 'perdure[openai-agents]'",
         )
+
+
+def _own(error: BaseException | None) -> PerdureError | None:
+    """What we said, where the SDK tells it in words of its own."""
+    while error is not None and not isinstance(error, PerdureError):
+        error = error.__cause__
+    return error
 
 
 def _has_field(kind: Any, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic_ai.agent import EventStreamHandler
 from pydantic_ai.durable_exec import (
@@ -16,13 +16,14 @@ from pydantic_ai.durable_exec import (
 )
 from pydantic_ai.models import Model
 from pydantic_ai.tools import AgentDepsT
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolset
 
 import perdure
 from perdure.adapters import calls
 from perdure.adapters.calls import Declaration, Policy
 from perdure.adapters.pydantic_ai import identity
 from perdure.adapters.pydantic_ai.backend import METADATA_KEY, PerdureBackend, ToolPolicies
-from perdure.errors import Signal, UnstorableValue
+from perdure.errors import Signal, UnstorableValue, UsageError
 from perdure.policy import ONCE, Retry
 
 _SPEC: Final = DurabilityEngineSpec(
@@ -67,6 +68,7 @@ class PerdureDurability(BaseDurabilityCapability[AgentDepsT]):
         self._tools = calls.checked_declarations(tools)
         self._fixed = frozenset(fixed)
         self._model = Policy("step", {"retry": retry})
+        self._others: list[AbstractToolset[AgentDepsT]] = []
 
     @property
     def in_durable_context(self) -> bool:
@@ -77,6 +79,12 @@ class PerdureDurability(BaseDurabilityCapability[AgentDepsT]):
         """What performs the operations of this agent."""
         policies = ToolPolicies(self._tools, model=self._model)
         return PerdureBackend(agent=self.name, policies=policies, fixed=self._fixed)
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[AgentDepsT]) -> AbstractToolset[AgentDepsT] | None:
+        """The toolset with its calls recorded; inside a run, one that comes with a single call is refused."""
+        if self.in_durable_context:
+            toolset.apply(self._refuse_unknown)
+        return super().get_wrapper_toolset(toolset)
 
     def get_default_run_id(self) -> str | None:
         """An id that a resume gives again."""
@@ -90,3 +98,23 @@ class PerdureDurability(BaseDurabilityCapability[AgentDepsT]):
         """When the run of the agent began, for its timeout: the same after a resume."""
         del run_id
         return perdure.now() if self.in_durable_context else None
+
+    def _wrap_other_leaf_toolset(self, ts: AbstractToolset[AgentDepsT]) -> WrapperToolset[AgentDepsT] | None:
+        """A toolset of the user's own class, whose calls are recorded like those of functions."""
+        if _is_pydantic_ai(ts):
+            return None
+        self._others.append(ts)
+        return self._build_function_toolset(cast("FunctionToolset[AgentDepsT]", ts))
+
+    def _refuse_unknown(self, leaf: AbstractToolset[AgentDepsT]) -> None:
+        if not _is_pydantic_ai(leaf) and all(leaf is not known for known in self._others):
+            raise UsageError(
+                f"The toolset {leaf.label} was not given to the agent when it was made: its calls cannot be recorded.",
+                safe="nothing was sent.",
+                hint="pass it to Agent(toolsets=[…]), with an id",
+            )
+
+
+def _is_pydantic_ai(toolset: AbstractToolset[Any]) -> bool:
+    """Whether Pydantic AI itself knows how this toolset must be treated."""
+    return isinstance(toolset, FunctionToolset) or type(toolset).__module__.startswith("pydantic_ai.")

@@ -14,7 +14,8 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_ai.tools import RunContext
 from pydantic_core import to_jsonable_python
 
-from perdure.engine.scope import current_frame
+import perdure
+from perdure.adapters import calls
 
 _OF_A_MESSAGE: Final = frozenset({"timestamp", "run_id", "conversation_id"})
 _OF_A_PART: Final = frozenset({"timestamp"})
@@ -25,10 +26,7 @@ _MINE: Final = "perdure:"
 
 def new_run_id(agent: str) -> str:
     """The id of a run of the agent that begins here: the same one whenever this run of ours is replayed."""
-    frame = current_frame()
-    if frame is None or frame.active is None:
-        return ""
-    return f"{_MINE}{frame.active.row.run_id}:{frame.scope.child(agent, inline=True).path}"
+    return f"{_MINE}{perdure.current().run_id}:{calls.new_place(agent)}"
 
 
 def place_of(context: RunContext[Any] | None, *, agent: str) -> str:

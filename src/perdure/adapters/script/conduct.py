@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -108,6 +109,9 @@ def end() -> None:
     """The script is over: what its libraries still do on their way out is not recorded."""
     global _conduct  # noqa: PLW0603
     _conduct = None
+
+
+os.register_at_fork(after_in_child=end)  # a forked process extends no journal: there nothing is recorded
 
 
 def conducted() -> Conduct | None:

@@ -14,7 +14,7 @@ from perdure.adapters.hooks import when_imported
 from perdure.adapters.http import aiohttp, httpx, urllib3
 from perdure.adapters.http.canonical import Reader
 from perdure.adapters.http.matching import MODEL, Recorded
-from perdure.adapters.http.prices import Prices
+from perdure.adapters.http.prices import Prices, current_prices
 from perdure.adapters.http.record import Answer
 from perdure.adapters.http.redact import Redactor
 from perdure.adapters.script.conduct import Conduct, begin, end
@@ -48,7 +48,7 @@ class Project(Struct, frozen=True):
     @classmethod
     def load(cls, folder: Path) -> Project:
         """What the project in this folder says; nothing where it says nothing."""
-        return cls(Policies.load(folder), Prices())
+        return cls(Policies.load(folder), current_prices(folder))
 
 
 def conduct_of(active: Active, project: Project, *, strict: bool) -> Conduct:
@@ -75,6 +75,7 @@ def conduct_of(active: Active, project: Project, *, strict: bool) -> Conduct:
         coverage=Coverage(active, strict=strict),
         values=_values_of(active),
         prices=project.prices,
+        seams=seams.SEAMS,
     )
 
 

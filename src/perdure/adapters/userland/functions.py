@@ -1,23 +1,26 @@
 """The guard in every function of the user's: a call that the model asked for is performed once, any other is plain.
 
-The transform (`userland.source`) puts two things around a function. Its innermost decorator is `guard.defined`, which
-gives back the same function and remembers it. Its first statement is
+The transform (`userland.source`) puts this at the beginning of every function:
 
     if guard.any and guard.asked():
         return guard.perform()              # in a coroutine: return await guard.perform_async()
 
 so a call that nobody asked for costs one attribute read, no frame of ours is on its stack, and the function stays what
-it was for whoever inspects, pickles or decorates it.
+it was for whoever inspects, pickles or decorates it. Functions of modules and classes are remembered when they are
+defined, by an innermost decorator that gives them back as they are; those made inside others, of which there may be
+any number, are looked for when they are needed.
 """
 
 from __future__ import annotations
 
 import contextvars
 import functools
+import gc
 import inspect
 import sys
 import threading
 import weakref
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from perdure.adapters.userland.arguments import Fit, fit_of
@@ -25,7 +28,7 @@ from perdure.engine.scope import current_frame
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from types import CodeType, FrameType, FunctionType
+    from types import CodeType, FrameType
 
     from perdure.adapters.tools.pending import Awaited
 
@@ -56,7 +59,7 @@ class Guard:
         self._find: Find = _found_nothing
         self._perform: Perform = _performed_by_nobody
         self._perform_async: Perform = _performed_by_nobody
-        self._functions: dict[int, weakref.WeakSet[Any]] = {}
+        self._functions: dict[int, list[weakref.ref[Any]]] = {}
         self._chosen = threading.local()
 
     def __reduce__(self) -> str:
@@ -68,10 +71,10 @@ class Guard:
         self._find, self._perform, self._perform_async = find, perform, perform_async
 
     def defined(self, function: F) -> F:
-        """The innermost decorator: remembers the function, whose running code alone does not tell which one it is."""
+        """Remember a function, whose running code alone does not tell which one it is."""
         code: CodeType | None = getattr(function, "__code__", None)
         if code is not None:
-            self._functions.setdefault(id(code), weakref.WeakSet()).add(function)
+            self._functions.setdefault(id(code), []).append(weakref.ref(function))
         return function
 
     def asked(self) -> bool:
@@ -112,13 +115,13 @@ class Guard:
 
     def _running(self, caller: FrameType) -> FunctionType | None:
         """The function whose call this frame is: of those with the same code, the one with the same free variables."""
-        code, values = caller.f_code, caller.f_locals
-        for function in self._functions.get(id(code), ()):
-            cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
-            if function.__code__ is code and all(_held(cell) is values.get(name, cell) for name, cell in cells):
-                found: FunctionType = function
-                return found
-        return None
+        known = [reference() for reference in self._functions.get(id(caller.f_code), ())]
+        found = next((each for each in known if _is_called(each, caller)), None)
+        if found is None:
+            made = [each for each in gc.get_referrers(caller.f_code) if isinstance(each, FunctionType)]
+            found = next((each for each in made if _is_called(each, caller)), None)
+            self._functions[id(caller.f_code)] = [weakref.ref(each) for each in made]
+        return found
 
 
 def choose(
@@ -181,6 +184,15 @@ def _is_method(function: Callable[..., Any]) -> bool:
     """Whether the first argument is the object or class that the function belongs to."""
     owner = function.__qualname__.rpartition(".")[0]
     return bool(owner) and not owner.endswith("<locals>") and function.__code__.co_varnames[:1] in _OBJECTS
+
+
+def _is_called(function: FunctionType | None, caller: FrameType) -> bool:
+    """Whether this may be the function whose call a frame is."""
+    code, values = caller.f_code, caller.f_locals
+    if function is None or function.__code__ is not code:
+        return False
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+    return all(_held(cell) is values.get(name, cell) for name, cell in cells)
 
 
 def _held(cell: Any) -> Any:

@@ -85,9 +85,7 @@ def _is_number(value: Any, asked: float) -> bool:
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() in (asked, asked / 1000)
     if isinstance(value, timedelta):
         return value.total_seconds() == asked
-    if isinstance(value, Fraction):
-        return value == Fraction(repr(asked))
-    return _is_plain(value) and _is_same(value.tolist(), asked)
+    return isinstance(value, Fraction) and value == Fraction(repr(asked))
 
 
 def _is_of_text(value: Any, asked: str) -> bool:
@@ -135,8 +133,6 @@ def _is_text_of_object(value: Any, asked: str) -> bool:
         return bool(value.pattern == asked)
     if kind.__module__ == "uuid":
         return bool(value.hex == asked.lower().removeprefix("urn:uuid:").strip("{}").replace("-", ""))
-    if _is_plain(value):
-        return _is_same(value.tolist(), asked)
     if kind.__str__ is object.__str__ and not hasattr(value, "__fspath__"):
         return False  # its text says nothing of what it is
     return not _fields(value) and asked.rstrip("/") == str(value).rstrip("/")
@@ -166,8 +162,6 @@ def _is_of_list(value: Any, asked: Sequence[Any]) -> bool:
                 return False
             left.remove(found)
         return not left
-    if _is_plain(value):
-        value = value.tolist()
     items = list(value) if isinstance(value, Sequence) or hasattr(value, "__iter__") else None
     return (
         items is not None
@@ -215,7 +209,7 @@ def _is_made_of(value: Any, fields: dict[str, tuple[str, ...]], asked: Mapping[s
                 break
     if set(asked_of.values()) != set(asked):
         return False
-    given = getattr(value, "model_fields_set", None) or getattr(value, "__fields_set__", None)
+    given = value.model_fields_set if hasattr(value, "model_fields_set") else getattr(value, "__fields_set__", None)
     if given is not None and not set(given) <= set(asked_of):
         return False
     return all(_is_same(getattr(value, name), asked[key]) for name, key in asked_of.items()) and (
@@ -250,11 +244,6 @@ def _is_validated(value: Any, asked: Mapping[str, Any]) -> bool:
 def _is_text_of(value: Any, asked: Any) -> bool:
     """Whether this is the JSON that the model wrote."""
     return isinstance(value, (str, bytes)) and bool(json.loads(value) == asked)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether this is a number or an array of numpy, or of what behaves so."""
-    return type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist")
 
 
 def _key(key: Any) -> Any:

@@ -38,6 +38,13 @@ class Userland:
             known = self._owned[file] = self._is_users(file)
         return known
 
+    def holds(self, path: str) -> bool:
+        """Whether this is a file of the project, of whatever kind, and no hidden one."""
+        return any(
+            _is_below(path, root) and not any(part.startswith(".") for part in Path(path[len(root) :]).parts)
+            for root in self._roots
+        )
+
     def _is_users(self, file: str) -> bool:
         if not file.endswith((".py", ".pyw")):
             return False  # code made from text, frozen modules, extensions

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_FIRST_SYSTEM_FOLDERS: Final = ("/dev/", "/proc/", "/sys/")
+_DEVICES: Final = ("/dev/", "/proc/", "/sys/")
+_FILES_AMONG_DEVICES: Final = "/dev/shm/"  # noqa: S108 - nothing is written there
 _IMPORTING: Final = "<frozen importlib"
 
 
@@ -102,8 +103,8 @@ class Watch:
         if frame is not None and frame.body:
             return None
         caller, is_library = self._caller(sys._getframe(2))  # noqa: SLF001
-        if caller is None or is_library:
-            return None  # what a library does for itself is not the user's doing
+        if caller is None or (is_library and event not in _OF_FILES):
+            return None  # connections and processes of a library are its own business, or recorded as model calls
         place = (caller.f_code.co_filename, caller.f_lineno)
         if place in self._told or (event in _OF_FILES and self._is_passed_over(args, is_library=is_library)):
             return None
@@ -130,13 +131,14 @@ class Watch:
         return None, is_library
 
     def _is_passed_over(self, args: tuple[Any, ...], *, is_library: bool) -> bool:
-        """Whether a file is one of perdure's own, or a temporary one that a library made for itself."""
+        """Whether a file is one of perdure's own, or one that a library keeps for itself: outside of the project."""
         paths = [_real(path) for path in args[:2] if isinstance(path, (str, bytes, os.PathLike)) and path]
         if not paths:
             return False
-        return any(_is_at(paths[0], own) for own in self._ignored) or (
-            is_library and paths[0].startswith(self._temporary)
-        )
+        path = paths[0]
+        if any(_is_at(path, own) for own in self._ignored):
+            return True
+        return is_library and (f"{path}{os.sep}".startswith(self._temporary) or not self._userland.holds(path))
 
 
 def _real(path: Any) -> str:
@@ -161,7 +163,7 @@ def _file(args: tuple[Any, ...]) -> str | None:
     if not isinstance(args[0], (str, bytes, os.PathLike)):
         return None
     path = os.fsdecode(args[0])
-    if path.startswith(_FIRST_SYSTEM_FOLDERS):
+    if path.startswith(_DEVICES) and not path.startswith(_FILES_AMONG_DEVICES):
         return None
     shown = os.path.relpath(path)
     return path if shown.startswith("..") else shown

@@ -109,25 +109,32 @@ class Loader(SourceFileLoader):
 def _rewrite(tree: ast.Module) -> None:
     """Change the tree in place; with a stack of our own, because texts may nest deeper than Python calls."""
     names = NAMES | _aliases(tree)
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        kind: Any = node.__class__
-        if kind in _DEFINITIONS:
-            if _is_read_by_compiler(node):  # type: ignore[arg-type]
-                continue
-            _guard(node)  # type: ignore[arg-type]
-        for field in _fields_of(kind):
-            value = getattr(node, field, None)
-            if value.__class__ is list:
-                for index, each in enumerate(value):
-                    if _is_known(each, names):
-                        value[index] = _stood_in(each, is_called=False)
-                    waiting.append(_below_chain(each))
-            elif value is not None:
-                if _is_known(value, names):
-                    setattr(node, field, _stood_in(value, is_called=field == "func"))
-                waiting.append(_below_chain(value))
+    outer, inner = [tree], list[Any]()
+    for waiting in (outer, inner):
+        while waiting:
+            node: Any = waiting.pop()
+            below = waiting
+            if node.__class__ in _DEFINITIONS:
+                if _is_read_by_compiler(node):
+                    continue
+                _guard(node, is_nested=waiting is inner)
+                below = inner
+            _rewrite_below(node, names, below)
+
+
+def _rewrite_below(node: Any, names: frozenset[str], below: list[Any]) -> None:
+    """Put stand-ins for what a node evaluates, and have what is below that looked at, too."""
+    for field in _fields_of(node.__class__):
+        value = getattr(node, field, None)
+        if value.__class__ is list:
+            for index, each in enumerate(value):
+                if _is_known(each, names):
+                    value[index] = _stood_in(each, is_called=False)
+                below.append(_below_chain(each))
+        elif value is not None:
+            if _is_known(value, names):
+                setattr(node, field, _stood_in(value, is_called=field == "func"))
+            below.append(_below_chain(value))
 
 
 @functools.cache
@@ -173,8 +180,8 @@ def _stood_in(node: Any, *, is_called: bool) -> ast.expr:
     return ast.Call(method, [node], [], **place)
 
 
-def _guard(node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-    """Put the guard around a function that a model could ask for."""
+def _guard(node: ast.FunctionDef | ast.AsyncFunctionDef, *, is_nested: bool) -> None:
+    """Have a function that a model could ask for ask the guard first."""
     if _is_dunder(node.name) or _is_generator(node):
         return
     has_docstring = ast.get_docstring(node, clean=False) is not None
@@ -182,7 +189,8 @@ def _guard(node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
     first: Any = code[0] if code else node
     place = _start(getattr(first, "decorator_list", None) or [first])
     node.body.insert(int(has_docstring), _asking(place, is_async=isinstance(node, ast.AsyncFunctionDef)))
-    node.decorator_list.append(_of_guard("defined", _start([node])))
+    if not is_nested:
+        node.decorator_list.append(_of_guard("defined", _start([node])))
 
 
 def _asking(place: dict[str, Any], *, is_async: bool) -> ast.stmt:

@@ -116,19 +116,22 @@ def _here() -> tuple[Values | None, str]:
 class StandIns:
     """What the user's modules get where they load something that has the name of a source of time or chance."""
 
-    __slots__ = ("_by_original", "_classes")
+    __slots__ = ("_by_original", "_classes", "_methods")
 
     def __init__(self) -> None:
         self._by_original: dict[Any, Any] = {}
         self._classes: dict[type, Any] = {}
+        self._methods: dict[Any, str] = {}
 
     def __reduce__(self) -> str:
         """Code that is sent to another process by value finds the stand-ins of that process."""
         return "stand_ins"
 
-    def add(self, original: Any, stand_in: Any) -> None:
-        """Have this given for that; a class is stood in for only where it is called."""
+    def add(self, original: Any, stand_in: Any, *, method: str = "") -> None:
+        """Have this given for that: a class only where it is called, a method of the scope's generator then as it is."""
         (self._classes if isinstance(original, type) else self._by_original)[original] = stand_in
+        if method:
+            self._methods[original] = method
 
     def value(self, found: Any) -> Any:
         """What stands in for this very function of the library; anything else is what it is."""
@@ -140,20 +143,26 @@ class StandIns:
         return found
 
     def called(self, found: Any) -> Any:
-        """The same where it is called at once."""
-        return self._classes.get(found, found) if type(found) is type else self.value(found)
+        """The same where it is called at once: what the library raises then shows no frame of ours."""
+        if type(found) is type:
+            return self._classes.get(found, found)
+        stand_in = self.value(found)
+        if stand_in is found or found not in self._methods:
+            return stand_in
+        values, scope = _here()
+        return found if values is None else getattr(values.chance.generator(scope), self._methods[found])
 
 
 _FUNCTIONS: Final = frozenset({BuiltinFunctionType, FunctionType, MethodType})
 stand_ins: Final = StandIns()
 
 
-def _named(original: Any, stand_in: Any) -> None:
+def _named(original: Any, stand_in: Any, *, method: str = "") -> None:
     """Let the stand-in look like what it stands in for; classes are made where they are called, and stay themselves."""
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(stand_in, name, getattr(original, name, None))
     stand_in.__wrapped__ = original
-    stand_ins.add(original, stand_in)
+    stand_ins.add(original, stand_in, method=method)
 
 
 def _stand_in_for_clock(original: Callable[..., Any], kind: str, made: Callable[..., Any], most: int = 0) -> None:
@@ -257,7 +266,7 @@ def _stand_in_for_generator(name: str) -> None:
             return original(*args, **kwargs)
         return getattr(values.chance.generator(scope), name)(*args, **kwargs)
 
-    _named(original, stand_in)
+    _named(original, stand_in, method=name)
 
 
 def _seed(*args: Any, **kwargs: Any) -> None:

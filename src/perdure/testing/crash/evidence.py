@@ -40,15 +40,10 @@ class RunEvidence(Struct, frozen=True):
         return self.run.state in FINISHED or self.run.state == RunState.FAILED
 
     @property
-    def has_failed(self) -> bool:
-        """Whether its agent raised; a resume attempts anew what failed."""
-        return self.run.state == RunState.FAILED
-
-    @property
     def failure(self) -> dict[str, str] | None:
         """What it failed with; None where it did not."""
         ended = next((read_body(record) for record in reversed(self.records) if record.kind == Kind.ENDED), None)
-        if not self.has_failed or ended is None or ended.failure is None:
+        if self.run.state != RunState.FAILED or ended is None or ended.failure is None:
             return None
         return {"type": ended.failure.type.removeprefix("builtins."), "message": ended.failure.message}
 
@@ -64,18 +59,11 @@ class Evidence(Struct, frozen=True):
     runs: tuple[RunEvidence, ...] = ()
 
     def completed(self) -> set[tuple[str, str]]:
-        """The run and key of every call, and of every item of a map, whose completion is committed.
-
-        Not that of a call whose failure ended the run: a resume attempts it anew.
-        """
+        """The run and key of every call, and of every item of a map, whose completion is committed."""
         found: set[tuple[str, str]] = set()
         for each in self.runs:
             journal = each.journal
-            done = [
-                key
-                for key, entry in journal.entries.items()
-                if (entry.completion or entry.verdict) and not (each.has_failed and _is_failure(entry))
-            ]
+            done = [key for key, entry in journal.entries.items() if entry.completion or entry.verdict]
             items = [item for key, batches in journal.batches.items() for item in _items(key, batches)]
             found |= {(each.run.run_id, key) for key in (*done, *items)}
         return found
@@ -156,11 +144,6 @@ def _items(key: str, batches: list[Record]) -> list[str]:
     """The keys of the items of a map that are done; those that have keys of their own are not known by it."""
     bodies: list[Batch] = [read_body(batch) for batch in batches]
     return [f"{key}[{number}]" for body in bodies for number in range(body.first, body.first + body.count)]
-
-
-def _is_failure(entry: Entry) -> bool:
-    done = entry.done or entry.verdict
-    return done is not None and getattr(done, "failure", None) is not None
 
 
 def _outcome(done: Done | Settled) -> Any:

@@ -6,10 +6,12 @@ modules, and what the wire shows of the rest.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 from typing import Final
 
@@ -27,70 +29,123 @@ class Seam(Struct, frozen=True):
 
     distribution: str
     module: str
+    """What a script imports of it."""
+    place: str
     """The module that has it."""
     verified: tuple[str, ...]
     """The versions that it was seen with."""
     check: Callable[[ModuleType], str]
-    """Why it is missing in the installed version; empty where it is there."""
+    """Why it is missing in the installed version, once that is imported; empty where it is there."""
     patch: Callable[[ModuleType], None]
-    matters: str = "its tools are recorded only where they are functions of your own modules"
+    signs: tuple[str, ...]
+    """Of these texts one at least is in the module's source, where it is there."""
+    matters: str = "only functions of your own modules are recorded"
     """What is so where it is missing."""
 
-    def problem(self, module: ModuleType) -> str:
-        """What is to be said of the installed version; empty where the seam is there."""
+    def missing(self) -> str:
+        """Why it is missing in the installed version, as far as its source tells; nothing is imported for that."""
+        if self.place in sys.modules:
+            return self.checked(sys.modules[self.place])
+        source = self._source()
+        if not source or any(sign in source for sign in self.signs):
+            return ""
+        return f"{self.place} has no {self.signs[0].split()[-1]}, as {' and '.join(self.verified)} has; {self.matters}"
+
+    def checked(self, module: ModuleType) -> str:
+        """Why it is missing in the installed version, of which this is the module; empty where it is there."""
         try:
             why = self.check(module)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is another thing than we know
             why = f"{type(error).__name__}: {error}"
-        if not why:
-            return ""
-        known = ", ".join(self.verified)
-        return f"{self.distribution} {self.version()} is not as perdure knows it ({known}): {why}; {self.matters}"
+        return f"{why}, as {' and '.join(self.verified)} has; {self.matters}" if why else ""
 
-    def version(self) -> str:
-        """The installed version."""
+    def _source(self) -> str:
+        path = self.place.replace(".", "/")
         try:
-            return metadata.version(self.distribution)
+            found = metadata.distribution(self.distribution)
         except metadata.PackageNotFoundError:
-            return "of an unknown version"
+            return ""
+        for name in (f"{path}.py", f"{path}/__init__.py"):
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                return Path(str(found.locate_file(name))).read_text()
+        return f"({self.place} is not there)"
 
+
+_AGENTS: Final = ("0.24",)
+_PYDANTIC_AI: Final = ("2.66",)
+_LANGCHAIN_TOOLS: Final = ("langchain_core.tools.base", ("1.7",), langchain.check, langchain.patch, ("class BaseTool",))
 
 SEAMS: Final = (
-    Seam("openai-agents", "agents.tool", ("0.24",), openai_agents.check, openai_agents.patch),
     Seam(
         "openai-agents",
+        "agents",
+        "agents.tool",
+        _AGENTS,
+        openai_agents.check,
+        openai_agents.patch,
+        ("def _invoke_function_tool_with_metadata", "def invoke_function_tool"),
+    ),
+    Seam(
+        "openai-agents",
+        "agents",
         "agents.handoffs",
-        ("0.24",),
+        _AGENTS,
         openai_agents.check_handoffs,
         openai_agents.patch_handoffs,
+        ("def handoff",),
         "handoffs are reported as unprotected tools",
     ),
-    Seam("langchain-core", "langchain_core.tools.base", ("1.7",), langchain.check, langchain.patch),
+    Seam("langchain-core", "langchain_core", *_LANGCHAIN_TOOLS),
+    Seam("langchain-core", "langchain", *_LANGCHAIN_TOOLS),
+    Seam("langchain-core", "langgraph", *_LANGCHAIN_TOOLS),
     Seam(
+        "langgraph",
         "langgraph",
         "langgraph.errors",
         ("1.2",),
         langchain.check_errors,
         langchain.patch_errors,
+        ("class GraphBubbleUp",),
         "an interrupt inside a tool is taken for its failure",
     ),
     Seam(
+        "langchain",
         "langchain",
         "langchain.agents.structured_output",
         ("1.4",),
         langchain.check_output,
         langchain.patch_output,
-        "a structured answer is reported as an unprotected tool",
+        ("class OutputToolBinding",),
+        "structured answers are reported as unprotected tools",
     ),
-    Seam("mcp", "mcp.client.session", ("2.3",), mcp.check, mcp.patch, "calls of MCP tools are not recorded"),
-    Seam("pydantic-ai-slim", "pydantic_ai.toolsets.combined", ("2.66",), pydantic_ai.check, pydantic_ai.patch),
+    Seam(
+        "mcp",
+        "mcp",
+        "mcp.client.session",
+        ("2.3",),
+        mcp.check,
+        mcp.patch,
+        ("def call_tool",),
+        "MCP tools are not recorded",
+    ),
     Seam(
         "pydantic-ai-slim",
+        "pydantic_ai",
+        "pydantic_ai.toolsets.combined",
+        _PYDANTIC_AI,
+        pydantic_ai.check,
+        pydantic_ai.patch,
+        ("class CombinedToolset",),
+    ),
+    Seam(
+        "pydantic-ai-slim",
+        "pydantic_ai",
         "pydantic_ai.tool_manager",
-        ("2.66",),
+        _PYDANTIC_AI,
         pydantic_ai.check_manager,
         pydantic_ai.patch_manager,
-        "a structured answer is reported as an unprotected tool",
+        ("class ToolManager",),
+        "structured answers are reported as unprotected tools",
     ),
 )
 
@@ -98,14 +153,15 @@ SEAMS: Final = (
 def install() -> None:
     """Have every seam take hold when its module is imported."""
     for seam in SEAMS:
-        when_imported(seam.module, functools.partial(_hold, seam))
+        when_imported(seam.place, functools.partial(_hold, seam))
 
 
 def _hold(seam: Seam, module: ModuleType) -> None:
-    if getattr(module, _MARK, False):
+    held: set[object] = vars(module).setdefault(_MARK, set())
+    if seam.patch in held:
         return
-    setattr(module, _MARK, True)
-    if problem := seam.problem(module):
-        sys.stderr.write(f"perdure: NOT PROTECTED as usual: {legible(problem)}\n")
+    held.add(seam.patch)
+    if why := seam.checked(module):
+        sys.stderr.write(f"perdure: NOT PROTECTED as usual: tools of {seam.distribution} ({legible(why)})\n")
     else:
         seam.patch(module)

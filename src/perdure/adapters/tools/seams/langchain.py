@@ -6,6 +6,8 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from perdure.adapters.tools import control
 from perdure.adapters.tools.perform import perform, perform_async
 from perdure.adapters.tools.seams.link import linked, unfold
@@ -30,29 +32,40 @@ def check(module: ModuleType) -> str:
 def patch(module: ModuleType) -> None:
     """Have every tool performed through the journal."""
     tool: Any = module.BaseTool
-    tool.run, tool.arun = _run(tool.run), _arun(tool.arun)
+    tool.run, tool.arun = _run(module, tool.run), _arun(module, tool.arun)
 
 
-def _run(original: Any) -> Any:
+def _run(module: Any, original: Any) -> Any:
     @functools.wraps(original)
     def run(self: Any, tool_input: Any, *args: Any, **options: Any) -> Any:
         awaited = linked(options.get(_ID), self.name, _asked(tool_input))
         if awaited is None:
             return original(self, tool_input, *args, **options)
-        return perform(awaited, original, (self, tool_input, *args), options, **_around(self))
+        result = perform(awaited, original, (self, tool_input, *args), options, **_around(self))
+        return _formatted(module, result, options.get(_ID), self.name)
 
     return run
 
 
-def _arun(original: Any) -> Any:
+def _arun(module: Any, original: Any) -> Any:
     @functools.wraps(original)
     async def arun(self: Any, tool_input: Any, *args: Any, **options: Any) -> Any:
         awaited = linked(options.get(_ID), self.name, _asked(tool_input))
         if awaited is None:
             return await original(self, tool_input, *args, **options)
-        return await perform_async(awaited, original, (self, tool_input, *args), options, **_around(self))
+        result = await perform_async(awaited, original, (self, tool_input, *args), options, **_around(self))
+        return _formatted(module, result, options.get(_ID), self.name)
 
     return arun
+
+
+def _formatted(module: Any, result: Any, call_id: str | None, name: str) -> Any:
+    """The message that a tool call gives, also where a person said what the tool returned."""
+    found = result if isinstance(result, list) and result else [result]
+    if call_id is None or all(isinstance(each, module.ToolOutputMixin) for each in found):
+        return result
+    content = result if isinstance(result, str) else msgspec.json.encode(result).decode()
+    return module.ToolMessage(content, tool_call_id=call_id, name=name)
 
 
 def _asked(tool_input: Any) -> Any:
@@ -79,7 +92,7 @@ def _interrupted_again(recorded: BaseException) -> BaseException:
     """The interrupt as LangGraph raises it here and now: it is told from others by where in the graph it is."""
     from langgraph.types import interrupt
 
-    found = recorded.args[0] if recorded.args else ()
+    found: Any = recorded.args and recorded.args[0]
     if len(found) != 1:
         return recorded
     try:

@@ -10,6 +10,8 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from perdure.adapters.script.conduct import conducted
 from perdure.adapters.tools.perform import perform_async
 from perdure.adapters.tools.seams.link import is_outside, linked_by_name
@@ -47,6 +49,8 @@ def _call_tool(original: Any) -> Any:
         result = await perform_async(
             awaited, original, (self, name, arguments, *args), options, returns=Any, annotations=said
         )
+        if not hasattr(result, "model_dump"):
+            result = _as_result(result)
         conduct = conducted()
         if conduct is not None and type(result).__name__ == "InputRequiredResult":
             conduct.pending.again(awaited)  # the server wants to know more: the same call comes again, with answers
@@ -64,6 +68,16 @@ def _list_tools(original: Any) -> Any:
         return listed
 
     return list_tools
+
+
+def _as_result(said: Any) -> Any:
+    """What a person said that a tool gave, as a server would have said it."""
+    from mcp import types
+
+    text = said if isinstance(said, str) else msgspec.json.encode(said).decode()
+    content = [types.TextContent(type="text", text=text)]
+    structured = said if isinstance(said, dict) else None
+    return types.CallToolResult.model_validate({"content": content, "structuredContent": structured})
 
 
 def _report(name: str) -> None:

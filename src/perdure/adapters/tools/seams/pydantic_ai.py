@@ -104,5 +104,5 @@ def _has_function(tool: Any) -> bool:
     """Whether an answer is handed to a function of the user's."""
     processors = getattr(getattr(tool, "toolset", None), "processors", {})
     processor = processors.get(getattr(getattr(tool, "tool_def", None), "name", ""))
-    schema = getattr(processor, "_function_schema", None)
-    return getattr(schema, "function", None) is not None and not inspect.isclass(schema.function)
+    function = getattr(getattr(processor, "_function_schema", None), "function", None)
+    return function is not None and not inspect.isclass(function)

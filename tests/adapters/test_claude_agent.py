@@ -1,0 +1,138 @@
+"""A session of the Claude Agent SDK is killed and continued: what was kept is not asked again, and no tool is repeated.
+
+The model and its tools run in the program that comes with the SDK, against the model server on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.adapters import transcripts
+from perdure.adapters.transcripts import Session
+from perdure.settings import Settings
+from perdure.store import open_cabinet
+from perdure.testing.model_server import ModelProcess
+from tests import summary
+from tests.adapters.frameworks import python_with
+from tests.adapters.recovery import Trial
+from tests.crash.nursery import Nursery, environment
+from tests.postgres import schema_url
+
+pytestmark = pytest.mark.torture
+
+AGENT = Path(__file__).with_name("claude_agent.py")
+WISHES = ("send ada", "send bob", "note done")
+IN_TOOLS = [f"{side}:{wish}" for wish in WISHES for side in ("begun", "performed")]
+AROUND_TOOLS = [f"{side}:note_call#{number}" for number in range(1, 7) for side in ("before", "after")]
+AROUND_ENTRIES = [f"{side}:append#{number}" for number in range(1, 4) for side in ("before", "after")]
+OF_THE_RUN = ["after:create_run#1", "after:step:main.0#1", "before:close#1", "after:close#1", "before:step:main.1#1"]
+CONFORMANCE = """
+import anyio, itertools, sys
+from claude_agent_sdk.testing import run_session_store_conformance
+from perdure.adapters.claude_agent import PerdureSessionStore
+
+numbers = itertools.count()
+anyio.run(run_session_store_conformance, lambda: PerdureSessionStore(sys.argv[1].replace("NUMBER", str(next(numbers)))))
+print("conforms")
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelProcess]:
+    script = tmp_path_factory.mktemp("script") / "script.py"
+    written = re.search(r'SCRIPT = """(.*?)"""', AGENT.read_text(), re.DOTALL)
+    assert written is not None
+    script.write_text(written[1])
+    with ModelProcess(script) as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery("tests.adapters.claude_agent", python=python_with("claude-agent")) as made:
+        yield made
+
+
+def test_killed_at_every_moment_a_session_goes_on_and_no_tool_is_called_twice(
+    tmp_path: Path, nursery: Nursery, model: ModelProcess
+) -> None:
+    moments = [*IN_TOOLS, *AROUND_TOOLS, *AROUND_ENTRIES, *OF_THE_RUN]
+    doubts = sum(killed_and_continued(tmp_path, nursery, model, at=moment) for moment in moments)
+    planned = len(moments)
+    summary.note("Claude Agent SDK", trials=planned, landed={"kills": planned}, planned=planned, in_doubt=doubts)
+    assert doubts > 0
+
+
+@pytest.mark.parametrize("store", ["memory:", "sqlite", "postgres"])
+def test_the_sdks_own_suite_for_session_stores_passes(tmp_path: Path, store: str) -> None:
+    if store == "postgres":
+        pytest.importorskip("psycopg")
+        with schema_url() as url:
+            assert conforms(url, tmp_path, extras=["psycopg[binary]"]) == "conforms"
+    else:
+        assert conforms(store if store == "memory:" else f"{tmp_path}/NUMBER.db", tmp_path) == "conforms"
+
+
+def conforms(store: str, folder: Path, *, extras: list[str] | None = None) -> str:
+    python = python_with("claude-agent")
+    if extras:
+        subprocess.run([python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", *extras], check=True)
+    told = subprocess.run(
+        [python, "-c", CONFORMANCE, store], env=environment(), cwd=folder, capture_output=True, text=True, check=False
+    )
+    return told.stdout.strip() or told.stderr
+
+
+def killed_and_continued(folder: Path, nursery: Nursery, model: ModelProcess, *, at: str) -> int:
+    """How many tool calls the model was told to be in doubt."""
+    trial = Trial(folder / re.sub(r"\W+", "-", at), nursery, model)
+    trial.kill(at=at)
+    wait_for_the_program(trial.folder)
+    kept = kept_turns(trial)
+    asked_before = len(trial.asked())
+    ended = trial.run()
+    assert (ended.returncode, ended.out) == (0, "All done.\n"), (at, ended)
+    asked = trial.asked()[asked_before:]
+    assert asked[0].turn >= kept, (at, kept, asked)
+    assert [each.turn for each in asked] == sorted({each.turn for each in asked}), (at, asked)
+    told = json.dumps(asked[-1].body["messages"])
+    doubts = told.count(transcripts.IN_DOUBT[:20])
+    assert max(trial.outside().values()) == 1, (at, trial.outside())
+    assert len(WISHES) - len(trial.outside()) <= doubts <= 1, (at, trial.outside(), told)
+    return doubts
+
+
+def kept_turns(trial: Trial) -> int:
+    """How often the model had spoken, by the transcript that is kept."""
+    ids = [entry.body["value"] for entry in trial.journal().entries if entry.name == "perdure.uuid"]
+    if not ids:
+        return 0
+    cabinet = open_cabinet(Settings(store=str(trial.database)))
+    try:
+        sessions = cabinet.read(lambda rows: rows.scan(transcripts.HEAD))
+        project = transcripts.names_of(sessions[0][0])[0] if sessions else ""
+        entries: Any = cabinet.read(lambda rows: transcripts.load(rows, Session(project, ids[0]))) or []
+    finally:
+        cabinet.close()
+    return len({entry["message"]["id"] for entry in entries if entry.get("type") == "assistant"})
+
+
+def wait_for_the_program(folder: Path) -> None:
+    """The program of the SDK outlives the process that started it for a moment: let it end."""
+    while any(_stands_in(process, folder) for process in Path("/proc").glob("[0-9]*")):
+        time.sleep(0.1)
+
+
+def _stands_in(process: Path, folder: Path) -> bool:
+    try:
+        return (process / "cwd").readlink() == folder
+    except OSError:
+        return False
