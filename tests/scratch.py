@@ -12,16 +12,15 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from pathlib import Path
 from typing import Final
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there for each test run
-_DISK: Final = Path("/var/tmp")  # noqa: S108 - the same, for tests that are about a disk
 _PREFIX: Final = "perdure-tests-"
 _LOCK: Final = "alive"
 _LEAST_BYTES: Final = 4 << 30
+_KEPT_SECONDS: Final = 3600.0
 _kept: Final[set[str]] = set()
 
 
@@ -40,18 +39,11 @@ def begin() -> None:
 
 
 def keep() -> None:
-    """Let it stay when this process ends, for whoever looks at what failed; the next test run removes it."""
-    _kept.add(os.environ.get("TMPDIR", ""))
-
-
-@contextmanager
-def disk_folder() -> Iterator[Path]:
-    """A folder that is not in memory, for a test that is about what a disk is like."""
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_DISK))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    """Let it stay when this process ends, for whoever looks at what failed; a test run an hour later removes it."""
+    folder = os.environ.get("TMPDIR", "")
+    _kept.add(folder)
+    if (Path(folder) / _LOCK).exists():
+        (Path(folder) / _LOCK).touch()
 
 
 def _end(folder: Path, descriptor: int) -> None:
@@ -69,7 +61,7 @@ def _has_room() -> bool:
 
 
 def _sweep() -> None:
-    """Remove what test runs left in memory that are over."""
+    """Remove what test runs left in memory that are over, and were for a while."""
     for folder in _MEMORY.glob(f"{_PREFIX}*"):
         try:
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
@@ -77,7 +69,8 @@ def _sweep() -> None:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            if time.time() - os.fstat(descriptor).st_mtime > _KEPT_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
         except OSError:
             pass  # it is still going on
         finally:

@@ -158,6 +158,27 @@ def every_point(subject: Subject, nursery: Nursery, folder: Path, *, stride: int
     assert landed == planned > 5
 
 
+def one_of_two(subject: Subject, nursery: Nursery, folder: Path) -> None:
+    """Of two effects that were performed at once, one is on record when the process dies."""
+    with ModelServer() as model:
+        subject.write(model)
+        reference = Trial(folder / "whole", nursery, model)
+        reference.folder.mkdir()
+        assert reference.start().returncode == 0
+        receipts = [name for name in kills(reference) if name.startswith("after:receipt:")]
+        one = Trial(folder / "one", nursery, model)
+        one.folder.mkdir()
+        ended = one.start(kill_at=receipts[1])  # the first of the second round
+        assert ended.returncode == -signal.SIGKILL
+        before = one.journal()
+        known = [entry for entry in before.entries if entry.kind == "receipt"]
+        assert len(known) == 2
+        one.finish()
+        after = one.journal()
+        assert [entry for entry in after.entries if entry.kind == "receipt"][:2] == known
+        judge(subject, one, receipts[1])
+
+
 def judge(subject: Subject, one: Trial, moment: str) -> None:
     """Each letter was sent once, each payment made under one key, and the result is that of an uncrashed run."""
     world = one.world()

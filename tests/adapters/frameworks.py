@@ -6,6 +6,7 @@ Each is made when a test first needs it, below `.venv-frameworks` beside `.venv`
 from __future__ import annotations
 
 import fcntl
+import re
 import subprocess
 import sys
 import tomllib
@@ -29,3 +30,13 @@ def python_with(extra: str) -> str:
             subprocess.run([*pip, *needed], check=True)
             made.write_text("\n".join(needed))
     return str(python)
+
+
+def file_of(page: str, folder: Path) -> Path:
+    """The one file that a page of the guides shows and does not execute by itself, written into a folder."""
+    text = (ROOT / "docs" / "guides" / page).read_text(encoding="utf-8")
+    shown = re.findall(r"^```py\n(# ([\w.]+)\n.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert len(shown) == 1
+    path = folder / shown[0][1]
+    path.write_text(shown[0][0])
+    return path

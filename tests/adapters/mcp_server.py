@@ -37,7 +37,7 @@ def respond(request: dict[str, Any]) -> dict[str, Any]:
     given = request.get("params") or {}
     match request["method"]:
         case "initialize":
-            info = {"name": "post", "version": "1"}
+            info = {"name": os.environ.get("SERVER_NAME", "post"), "version": "1"}
             told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
             return {"result": told}
         case "tools/list":

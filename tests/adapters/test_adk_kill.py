@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from perdure.testing.model_server import ModelProcess
-from tests.adapters.frameworks import python_with
+from tests.adapters.frameworks import file_of, python_with
 from tests.adapters.recovery import IN_DOUBT, Reference, Trial, campaign, judge, uninterrupted
-from tests.crash.nursery import Nursery
+from tests.crash.evidence import reading
+from tests.crash.nursery import Nursery, environment
 
 pytestmark = pytest.mark.torture
 
@@ -66,3 +68,29 @@ def test_what_a_tool_did_to_the_session_state_is_done_again_at_a_replay(
     trial = Trial(tmp_path / "state", nursery, model)
     trial.kill(at=last)
     assert "{'noted': 'sent'}" in judge(trial, reference, at=last, free=FREE).out
+
+
+def test_the_agent_of_the_guide_does_what_it_says(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "def script(model):\n"
+        "    model.calls('find', order='A-17').calls('refund', order='A-17', cents=900).says('On its way.')\n"
+    )
+    with ModelProcess(script) as serving:
+        told = subprocess.run(
+            [python_with("adk"), str(file_of("adk.md", tmp_path)), "Refund order A-17"],
+            env=environment(serving.environment()),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert told.stdout == "On its way.\n", told.stderr
+    entries = [entry for database in tmp_path.glob(".perdure/*.db") for entry in kinds(database)]
+    assert entries == ["model gemini-3-pro", "find", "model gemini-3-pro", "refund", "model gemini-3-pro"]
+
+
+def kinds(database: Path) -> list[str]:
+    with reading(database) as connection:
+        rows = connection.execute("SELECT name FROM records WHERE kind IN ('step', 'receipt') ORDER BY seq")
+        return [str(name) for (name,) in rows]

@@ -19,9 +19,10 @@ from perdure.adapters import transcripts
 from perdure.adapters.transcripts import Session
 from perdure.settings import Settings
 from perdure.store import open_cabinet
+from perdure.store.cabinet import names_of
 from perdure.testing.model_server import ModelProcess
 from tests import summary
-from tests.adapters.frameworks import python_with
+from tests.adapters.frameworks import file_of, python_with
 from tests.adapters.recovery import Trial
 from tests.crash.nursery import Nursery, environment
 from tests.postgres import schema_url
@@ -81,6 +82,25 @@ def test_the_sdks_own_suite_for_session_stores_passes(tmp_path: Path, store: str
         assert conforms(store if store == "memory:" else f"{tmp_path}/NUMBER.db", tmp_path) == "conforms"
 
 
+def test_the_agent_of_the_guide_does_what_it_says(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "def script(model):\n    model.calls('Bash', command='echo reviewed > outside').says('Reviewed.')\n"
+    )
+    settings = {"CLAUDE_CONFIG_DIR": str(tmp_path / "settings"), "IS_SANDBOX": "1", "DISABLE_TELEMETRY": "1"}
+    with ModelProcess(script) as serving:
+        told = subprocess.run(
+            [python_with("claude-agent"), str(file_of("claude-agent.md", tmp_path)), "Review this."],
+            env=environment(serving.environment() | settings),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert told.stdout == "Reviewed.\n", told.stderr
+    assert (tmp_path / "outside").read_text() == "reviewed\n"
+
+
 def conforms(store: str, folder: Path, *, extras: list[str] | None = None) -> str:
     python = python_with("claude-agent")
     if extras:
@@ -112,13 +132,13 @@ def killed_and_continued(folder: Path, nursery: Nursery, model: ModelProcess, *,
 
 def kept_turns(trial: Trial) -> int:
     """How often the model had spoken, by the transcript that is kept."""
-    ids = [entry.body["value"] for entry in trial.journal().entries if entry.name == "perdure.uuid"]
+    ids = [entry.body["value"]["$uuid"] for entry in trial.journal().entries if entry.name == "perdure.uuid"]
     if not ids:
         return 0
     cabinet = open_cabinet(Settings(store=str(trial.database)))
     try:
         sessions = cabinet.read(lambda rows: rows.scan(transcripts.HEAD))
-        project = transcripts.names_of(sessions[0][0])[0] if sessions else ""
+        project = names_of(sessions[0][0])[0] if sessions else ""
         entries: Any = cabinet.read(lambda rows: transcripts.load(rows, Session(project, ids[0]))) or []
     finally:
         cabinet.close()

@@ -207,6 +207,25 @@ def test_an_agent_that_is_a_tool_is_gone_through_and_its_own_calls_are_recorded(
     assert performed == ["send a"]
 
 
+def test_agents_that_are_tools_and_work_at_the_same_time_count_their_calls_each_for_itself(
+    model: ModelServer, tmp_path: Path
+) -> None:
+    @tool
+    def delegate(task: str) -> str:
+        """Have somebody else do it."""
+        return contents(invoke(question={"messages": [{"role": "user", "content": task}]}))[-1]
+
+    for name in ("red", "blue"):
+        model.conversation(containing=f"the {name} part").says(f"{name} done")
+    model.calls(Tool("delegate", {"task": "the red part"}), Tool("delegate", {"task": "the blue part"})).says("Done.")
+    inline = PerdureMiddleware(tools={"delegate": "inline"})
+    first, again = run_twice(lambda: contents(invoke(delegate, middleware=[inline])))
+    assert first == again == ["go", "", "red done", "blue done", "Done."]
+    entries = read_journal(tmp_path / "runs.db", "twice").entries
+    scopes = {entry.key.rpartition(".")[0] for entry in entries if entry.kind == "step"}
+    assert len(scopes) == 3
+
+
 def test_a_tool_that_interrupts_its_graph_is_refused_and_told_what_to_do(model: ModelServer) -> None:
     @tool
     def ask() -> str:

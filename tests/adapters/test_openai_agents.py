@@ -30,6 +30,7 @@ import perdure
 from perdure.adapters.openai_agents import run, run_streamed
 from perdure.adapters.state import NotCaptured
 from perdure.errors import EffectInDoubt, NotInRun, UsageError
+from perdure.events import Observable, StepCompleted
 from perdure.testing.model_server import ModelServer, tool
 from tests.adapters.openai_agent import config_here
 from tests.adapters.replaying import RUN_ID, Replayed, run_twice
@@ -113,8 +114,31 @@ def test_a_stream_is_the_same_again_and_sends_nothing(model: ModelServer, use_re
     assert model.count() == 2
 
 
+def test_the_end_of_a_stream_is_on_record_before_anybody_hears_of_it(model: ModelServer) -> None:
+    model.says(["t", "w", "o"])
+    heard: list[str] = []
+
+    def hear(event: Observable) -> None:
+        if isinstance(event, StepCompleted):
+            heard.append(event.step)
+
+    @perdure.agent
+    async def main() -> list[Any]:
+        seen: list[Any] = []
+        async for event in run_streamed(helper(), "2?", run_config=config_here()).stream_events():
+            if event.type == "raw_response_event":
+                seen.append([event.data.type, len(heard)])
+        return [seen[0], seen[-1]]
+
+    unsubscribe = perdure.subscribe(hear)
+    try:
+        assert perdure.run(main) == [["response.created", 0], ["response.completed", 1]]
+    finally:
+        unsubscribe()
+
+
 def test_what_tools_changed_in_the_context_is_there_after_a_replay(model: ModelServer) -> None:
-    model.calls(tool("note", text="a"), tool("note", text="b")).calls("note", text="c").says("noted")
+    model.calls("note", text="c").calls(tool("note", text="a"), tool("note", text="b")).says("noted")
     twice = Replayed()
 
     async def note(ctx: RunContextWrapper[Notes], text: str) -> str:
@@ -130,7 +154,7 @@ def test_what_tools_changed_in_the_context_is_there_after_a_replay(model: ModelS
         twice.end()
         return [notes.written, notes.total]
 
-    assert run_twice(main) == [["b", "a", "c"], 3]
+    assert run_twice(main) == [["c", "b", "a"], 3]
 
 
 def test_context_that_cannot_be_stored_is_named_once_and_the_rest_is_captured(model: ModelServer) -> None:

@@ -92,7 +92,7 @@ def test_a_replay_sends_nothing_and_calls_no_tool(model: ModelServer) -> None:
 
 
 def test_what_tools_changed_in_deps_is_there_after_a_replay(model: ModelServer) -> None:
-    model.calls(tool("note", text="a"), tool("note", text="b")).calls("note", text="c").says("noted")
+    model.calls("note", text="c").calls(tool("note", text="a"), tool("note", text="b")).says("noted")
     twice = Replayed()
 
     async def note(ctx: RunContext[Deps], text: str) -> str:
@@ -109,7 +109,7 @@ def test_what_tools_changed_in_deps_is_there_after_a_replay(model: ModelServer) 
         twice.end()
         return [deps.notes, deps.total, kept is deps.notes]
 
-    assert run_twice(main) == [["b", "a", "c"], 3, True]
+    assert run_twice(main) == [["c", "b", "a"], 3, True]
 
 
 def test_deps_that_cannot_be_stored_are_named_once_and_the_rest_is_captured(model: ModelServer) -> None:
@@ -431,7 +431,8 @@ class Numbers(AbstractToolset[None]):
 
     async def get_tools(self, ctx: RunContext[None]) -> dict[str, ToolsetTool[None]]:
         schema = SchemaValidator(core_schema.dict_schema())
-        return {"double": ToolsetTool(self, tool_def=ToolDefinition("double"), max_retries=1, args_validator=schema)}
+        double = ToolDefinition(name="double")
+        return {"double": ToolsetTool(toolset=self, tool_def=double, max_retries=1, args_validator=schema)}
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> int:
         self.called.append(tool_args["number"])

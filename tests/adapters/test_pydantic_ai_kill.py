@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.adapters import pydantic_agent
-from tests.adapters.agent_trials import Subject, every_point
+from tests.adapters.agent_trials import Subject, every_point, one_of_two
 from tests.crash.nursery import Nursery
 from tests.sampling import every
 
@@ -28,15 +28,19 @@ def nursery() -> Iterator[Nursery]:
         yield opened
 
 
-@every(sampled=9)
+@every(sampled=17)
 def test_killed_at_any_point_no_answer_is_asked_for_twice_and_no_tool_acts_twice(
     tmp_path: Path, nursery: Nursery, stride: int
 ) -> None:
     every_point(SUBJECT, nursery, tmp_path, stride=stride, streamed=False)
 
 
-@every(sampled=11)
+@every(sampled=23)
 def test_killed_while_it_streams_no_answer_is_asked_for_twice_and_no_tool_acts_twice(
     tmp_path: Path, nursery: Nursery, stride: int
 ) -> None:
     every_point(SUBJECT, nursery, tmp_path, stride=stride, streamed=True)
+
+
+def test_of_two_tools_that_are_called_at_once_what_one_has_done_is_kept(tmp_path: Path, nursery: Nursery) -> None:
+    one_of_two(SUBJECT, nursery, tmp_path)

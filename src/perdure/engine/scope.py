@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from perdure.engine.stillness import Returning
+from perdure.engine.stillness import Looping, Returning
 from perdure.errors import Signal, UsageError
 
 if TYPE_CHECKING:
@@ -346,9 +346,19 @@ def _process_start(original: Callable[..., None]) -> Callable[..., None]:
 
 def _loop_run(original: Callable[..., None]) -> Callable[..., None]:
     def run_forever(loop: asyncio.BaseEventLoop) -> None:
-        if _frame.get() is not None:
-            adopt_loop(loop)
-        original(loop)
+        frame = _frame.get()
+        if frame is None:
+            original(loop)
+            return
+        is_adopted = getattr(loop.get_task_factory(), "opens_scopes", False)
+        adopt_loop(loop)
+        scope, before = frame.scope, frame.scope.worker
+        if isinstance(before, threading.Thread) and not frame.body:
+            scope.worker = Looping(loop, () if is_adopted else asyncio.all_tasks(loop))
+        try:
+            original(loop)
+        finally:
+            scope.worker = before
 
     return run_forever
 

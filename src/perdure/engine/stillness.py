@@ -79,7 +79,18 @@ class Returning:
         return frame is None
 
 
-Worker: TypeAlias = "asyncio.Task[Any] | threading.Thread | ThreadPoolExecutor | Returning"
+class Looping:
+    """A strand of plain code that runs an event loop: it goes on when the loop ends, so its tasks tell what it does."""
+
+    __slots__ = ("loop", "tasks")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, tasks: Iterable[asyncio.Task[Any]]) -> None:
+        self.loop = loop
+        self.tasks = tuple(tasks)
+        """Those that were there when the loop began to run; later ones are strands of their own."""
+
+
+Worker: TypeAlias = "asyncio.Task[Any] | threading.Thread | ThreadPoolExecutor | Returning | Looping"
 """What executes a strand: a task, a thread, or the pool it was given to and has not begun in."""
 
 
@@ -113,9 +124,18 @@ class Watch:
             return self._task_standing(worker)
         if isinstance(worker, threading.Thread):
             return self._thread_standing(worker.ident, worker.native_id)
+        if isinstance(worker, Looping):
+            return self._looping_standing(worker)
         if isinstance(worker, Returning):
             return _blocked_if(worker.is_over(self._frames.get(worker.thread.ident or 0)))
         return self._pool_standing(worker)
+
+    def _looping_standing(self, worker: Looping) -> Standing:
+        standings = {self._task_standing(task) for task in worker.tasks if not task.done()}
+        for found in (Standing.WORKING, Standing.UNKNOWN):
+            if found in standings:
+                return found
+        return _blocked_if(bool(standings) or self._loop_rests(worker.loop))
 
     def _task_standing(self, task: asyncio.Task[Any]) -> Standing:
         awaited = getattr(task, "_fut_waiter", None)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 _FAILED: Final = 400
 _EVENTS: Final = ("text/event-stream", "application/vnd.amazon.eventstream")
-_EVENT: Final = re.compile(rb".*?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
+_BETWEEN: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _FRAMING: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
 
@@ -21,7 +21,12 @@ def is_live(status: int, content_type: str | None) -> bool:
 
 def events_of(body: bytes) -> Iterator[bytes]:
     """The body of a stream in the pieces in which a server sends it: one event each."""
-    return (found[0] for found in _EVENT.finditer(body) if found[0])
+    at = 0
+    for found in _BETWEEN.finditer(body):
+        yield body[at : found.end()]
+        at = found.end()
+    if at < len(body):
+        yield body[at:]
 
 
 def without_framing(headers: Mapping[str, str]) -> list[tuple[str, str]]:

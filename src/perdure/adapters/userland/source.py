@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.adapters.userland.functions import guard
 from perdure.adapters.userland.modules import Userland
-from perdure.adapters.userland.values import NAMES, SOURCES, stand_ins
+from perdure.adapters.userland.stand_ins import NAMES, SOURCES, stand_ins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
