@@ -37,6 +37,7 @@ def file_of(page: str, folder: Path) -> Path:
     text = (ROOT / "docs" / "guides" / page).read_text(encoding="utf-8")
     shown = re.findall(r"^```py\n(# ([\w.]+)\n.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert len(shown) == 1
-    path = folder / shown[0][1]
-    path.write_text(shown[0][0])
+    written, name = shown[0]
+    path: Path = folder / name
+    path.write_text(written)
     return path

@@ -106,7 +106,8 @@ class Trial:
 
     def _find_out(self, entry: Entry) -> str | None:
         what = f"{entry.name.rpartition('.')[2]} {entry.body['arguments']['what']}"
-        return f"{what}: done" if self.outside()[what] else None
+        under_key = f"{what} {entry.body['effect_key'][:8]}"
+        return f"{what}: done" if {what, under_key} & {*self.outside()} else None
 
 
 def end() -> None:

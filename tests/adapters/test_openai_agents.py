@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +72,22 @@ def named(function: Any, **options: Any) -> FunctionTool:
     return function_tool(function, **options)
 
 
+@contextmanager
+def recorded() -> Iterator[list[str]]:
+    """The names of the calls that were recorded meanwhile, in their order."""
+    steps: list[str] = []
+
+    def hear(event: Observable) -> None:
+        if isinstance(event, StepCompleted):
+            steps.append(event.step)
+
+    unsubscribe = perdure.subscribe(hear)
+    try:
+        yield steps
+    finally:
+        unsubscribe()
+
+
 @pytest.mark.parametrize("use_responses", [True, False], ids=["responses", "chat completions"])
 def test_a_replay_sends_nothing_and_calls_no_tool(model: ModelServer, use_responses: bool) -> None:
     model.calls(tool("add", number=2), tool("add", number=3)).says("five")
@@ -116,25 +135,19 @@ def test_a_stream_is_the_same_again_and_sends_nothing(model: ModelServer, use_re
 
 def test_the_end_of_a_stream_is_on_record_before_anybody_hears_of_it(model: ModelServer) -> None:
     model.says(["t", "w", "o"])
-    heard: list[str] = []
+    with recorded() as steps:
 
-    def hear(event: Observable) -> None:
-        if isinstance(event, StepCompleted):
-            heard.append(event.step)
+        @perdure.agent
+        async def main() -> list[Any]:
+            seen: list[Any] = []
+            config = config_here()
+            slow = helper(model=Lingering(config.model_provider.get_model("gpt-5")))
+            async for event in run_streamed(slow, "2?").stream_events():
+                if event.type == "raw_response_event":
+                    seen.append([event.data.type, len(steps)])
+            return [each for each in seen if each[0] in ("response.created", "response.completed")]
 
-    @perdure.agent
-    async def main() -> list[Any]:
-        seen: list[Any] = []
-        async for event in run_streamed(helper(), "2?", run_config=config_here()).stream_events():
-            if event.type == "raw_response_event":
-                seen.append([event.data.type, len(heard)])
-        return [seen[0], seen[-1]]
-
-    unsubscribe = perdure.subscribe(hear)
-    try:
         assert perdure.run(main) == [["response.created", 0], ["response.completed", 1]]
-    finally:
-        unsubscribe()
 
 
 def test_what_tools_changed_in_the_context_is_there_after_a_replay(model: ModelServer) -> None:
@@ -200,6 +213,21 @@ def test_handoffs_and_two_tools_of_one_name_are_told_apart(model: ModelServer) -
 
     assert run_twice(main) == [["one", "two"], True]
     assert sent == ["one", "two"]
+
+
+class Lingering(Model):
+    """A model whose stream has said all, and does not end yet."""
+
+    def __init__(self, inner: Model) -> None:
+        self._inner = inner
+
+    async def get_response(self, *given: Any, **named_: Any) -> ModelResponse:
+        return await self._inner.get_response(*given, **named_)
+
+    async def stream_response(self, *given: Any, **named_: Any) -> AsyncIterator[Any]:
+        async for event in self._inner.stream_response(*given, **named_):
+            yield event
+        await asyncio.sleep(0.05)
 
 
 class Inventive(Model):
@@ -299,8 +327,9 @@ def test_an_agent_that_is_a_tool_is_recorded_call_by_call(model: ModelServer) ->
         twice.end()
         return str(result.final_output)
 
-    assert run_twice(main) == "both"
-    assert (called, model.count()) == ([4, 4], 6)
+    with recorded() as steps:
+        assert run_twice(main) == "both"
+    assert (called, model.count(), Counter(steps)) == ([4, 4], 6, {"gpt-5": 6, "add": 2})
 
 
 def test_a_model_that_fails_says_so_as_its_client_does_and_is_asked_again_by_a_resume(model: ModelServer) -> None:

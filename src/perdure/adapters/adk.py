@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.adk.agents import LlmAgent
 from google.adk.events.event_actions import EventActions
-from google.adk.models import LlmResponse
+from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
 
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
     from google.adk.agents import BaseAgent
     from google.adk.agents.callback_context import CallbackContext
-    from google.adk.models import BaseLlm, LlmRequest
-    from google.adk.tools import BaseTool, ToolContext
+    from google.adk.models import BaseLlm
+    from google.adk.models.llm_request import LlmRequest
+    from google.adk.tools.base_tool import BaseTool
+    from google.adk.tools.tool_context import ToolContext
 
 _RECORDED: Final = "recorded_by_perdure"
 _OUTCOME: Final = "adk outcome"

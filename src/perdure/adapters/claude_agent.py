@@ -82,7 +82,7 @@ class PerdureSessionStore:
         key = claude_agent_sdk.project_key_for_directory(given.cwd)
         session = self._session({"project_key": key, "session_id": session_id})
         is_begun, untold = await self._close_orphans(session)
-        which = {"resume": session_id} if is_begun else {"session_id": session_id}
+        which: dict[str, Any] = {"resume": session_id} if is_begun else {"session_id": session_id}
         asked = "\n\n".join([go_on if is_begun else prompt, *untold])
         watched = dataclasses.replace(
             given, **which, session_store=self, session_store_flush="eager", hooks=self._hooks(given, session)
@@ -179,7 +179,7 @@ class PerdureSessionStore:
             "PostToolUse": HookMatcher(hooks=[is_over]),
             "PostToolUseFailure": HookMatcher(hooks=[is_over]),
         }
-        given: dict[str, Any] = dict(options.hooks or {})
+        given = cast("dict[str, Any]", options.hooks or {})
         return {**given, **{name: [*given.get(name, []), hook] for name, hook in ours.items()}}
 
     async def _note(self, session: Session, tool_use_id: str, call: Call) -> None:

@@ -194,3 +194,71 @@ def test_what_is_not_protected_is_named_and_strict_stops_there(place: Any, serve
     assert ended.code == 5, ended
     assert "the tool pay" in "".join(ended.told[-3:])
     assert len(server.requests) == 5
+
+
+FALLBACK = """
+import asyncio, os, pathlib, signal
+import httpx
+
+def die_once():
+    mark = pathlib.Path("die")
+    if mark.exists():
+        mark.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def body(model):
+    return {"model": model, "messages": [{"role": "user", "content": "Hello?"}]}
+
+async def ask(base, model, **options):
+    async with httpx.AsyncClient() as client:
+        answer = await client.post(base + "/chat/completions", json=body(model), **options)
+    answer.raise_for_status()
+    return answer.json()["choices"][0]["message"]["content"]
+
+async def main():
+    base = os.environ["OPENAI_BASE_URL"]
+    try:
+        await ask("http://127.0.0.1:9/v1", "away")
+    except httpx.ConnectError as error:
+        print(type(error).__name__)
+    try:
+        await ask(base, "broken")
+    except httpx.HTTPStatusError as error:
+        print(error.response.status_code)
+    try:
+        async with asyncio.timeout(0.3):
+            await ask(base, "slow", timeout=60)
+    except TimeoutError:
+        print("gave up")
+    print(await ask(base, "good"))
+    die_once()
+    print(await ask(base, "last"))
+
+asyncio.run(main())
+"""
+
+
+def test_a_script_that_went_another_way_after_a_failure_goes_the_same_way_again(
+    place: Any, server: ModelServer
+) -> None:
+    """A server that was away, one that failed, and one that was too slow are no reason to lose the way."""
+    gate = server.gate()
+    server.when(model="broken").fails(500, times=None).says("never")
+    server.when(model="slow").holds(gate).says("too late")
+    server.when(model="good").says("Here.")
+    server.when(model="last").says("Bye.")
+    place.write(FALLBACK)
+    place.touch("die")
+    ended = place.run("agent.py")
+    gate.open()
+    before = "ConnectError\n500\ngave up\nHere.\n"
+    assert (ended.code, ended.out) == (0, before + before + "Bye.\n"), ended
+    assert [request.body["model"] for request in server.requests] == ["broken", "slow", "good", "last"]
+
+
+def test_an_error_that_ended_a_script_is_tried_again(place: Any, server: ModelServer) -> None:
+    server.fails(500).says("At last.")
+    place.write(AGENT)
+    assert place.run("agent.py").code == 1
+    ended = place.run("agent.py")
+    assert (ended.code, ended.out) == (0, "said: At last.\n"), ended

@@ -1,7 +1,8 @@
-"""A process whose script is watched: `python lookout.py SCRIPT STRICT DECLARED...`; writes what was told to `told`."""
+"""A process whose script is watched: `python lookout.py SCRIPT STRICT DECLARED...`; writes what it is told."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -15,16 +16,14 @@ from perdure.engine.scope import Frame, Scope, enter_frame
 if TYPE_CHECKING:
     from perdure.adapters.userland.outside import Seen
 
-told: list[str] = []
-
 
 class Stopped(BaseException):
     """What a strict run raises."""
 
 
 def tell(seen: Seen) -> None:
-    """Remember it."""
-    told.append(f"{seen.what} {Path(seen.file).name}:{seen.line}")
+    """Write it at once: a process that was forked off may end in any way."""
+    os.write(1, f"{seen.what} {Path(seen.file).name}:{seen.line}\n".encode())
     if is_strict:
         raise Stopped
 
@@ -46,4 +45,3 @@ if __name__ == "__main__":
     finally:
         unwatch()
         Path("unseen").write_text("x")
-        print(*told, sep="\n", end="\n" if told else "")

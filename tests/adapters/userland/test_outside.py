@@ -173,7 +173,7 @@ def test_what_the_project_declares_is_not_told(tmp_path: Path) -> None:
 
 def test_a_strict_watch_stops_before_the_thing_is_done(tmp_path: Path) -> None:
     script = written(tmp_path, "try:\n    open('a.txt', 'w')\nexcept Exception:\n    pass\nopen('b.txt', 'w')\n")
-    assert told(script, strict=True) == ["stopped", "open a.txt script.py:2"]
+    assert told(script, strict=True) == ["open a.txt script.py:2", "stopped"]
     assert not (tmp_path / "a.txt").exists()
     assert (tmp_path / "unseen").exists()
 

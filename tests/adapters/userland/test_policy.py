@@ -46,6 +46,7 @@ def test_a_tool_is_what_the_project_declares(tmp_path: Path) -> None:
         ('"get_?" = "step"\n"get_*" = "effect"', "get_a", STEP),
         ('"a[bc]" = "step"', "ab", STEP),
         ('"a[bc]" = "step"', "ad", EFFECT),
+        ('"a[bc]" = "step"', "a[bc]", STEP),
     ],
 )
 def test_the_name_itself_decides_then_the_closest_pattern(

@@ -198,7 +198,14 @@ def test_every_strand_has_its_own_chance_and_readings(tmp_path: Path) -> None:
     assert new == {}
 
 
-def test_a_seed_set_above_decides_below_it(tmp_path: Path) -> None:
+def test_no_two_scopes_draw_the_same() -> None:
+    chance = Chance(b"seed")
+    scopes = ["main", "main/a#0", "main/a#1", "stray"]
+    assert len({chance.generator(scope).random() for scope in scopes}) == len(scopes)
+    assert len({chance.data(scope, 16) for scope in scopes}) == len(scopes)
+
+
+def test_a_seed_set_above_decides_below_it() -> None:
     one, two = Chance(b"one"), Chance(b"two")
     for chance in (one, two):
         chance.reseed("main", (42,), {})

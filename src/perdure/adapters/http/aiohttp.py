@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.adapters.http.aiohttp_body import filled, plain, record
 from perdure.adapters.http.dropped import record_dropped
-from perdure.adapters.http.exchange import routed, sending
+from perdure.adapters.http.exchange import routed
 from perdure.adapters.http.liveness import events_of, is_live, without_framing
 
 if TYPE_CHECKING:
@@ -43,9 +43,10 @@ def _request(module: Any, original: Callable[..., Any]) -> Callable[..., Corouti
         if call is None:
             return await original(self, method, str_or_url, **options)
         if call.answer is not None:
+            await call.wait_if_given_up()
             response = asking.replayed(call.answer)
         else:
-            with sending():
+            with call.sending():
                 response = await original(self, method, str_or_url, **{**options, **asking.sent})
             await asking.received(call, response)
         await asking.heed_status(response)

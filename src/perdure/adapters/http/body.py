@@ -1,11 +1,12 @@
 """A streamed answer on its way to a script: its end is held back until the whole of it is recorded.
 
 A script may act as soon as it sees why the model stopped: what comes from there on is handed on only when the answer is
-in the journal. A stream that broke off before is handed on as it came, and is not recorded.
+in the journal. Of a stream that broke off before, it is recorded that it did, and how far it came.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 class Body:
     """What has come of an answer; entered while it is read."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, break_off: Callable[[bytes], object]) -> None:
+        """`break_off` records what had come of a stream that broke."""
         self._terminal = Terminal(dialect)
+        self._break_off = break_off
         self._parts: list[bytes] = []
         self._held: list[bytes] = []
         self._is_recorded = False
@@ -36,6 +39,9 @@ class Body:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._has_broken = kind is not None and kind is not GeneratorExit
+        is_told = kind is not None and issubclass(kind, (Exception, asyncio.CancelledError))
+        if is_told and not self._has_ended and self._is_due():
+            self._break_off(self.whole)
 
     @property
     def whole(self) -> bytes:

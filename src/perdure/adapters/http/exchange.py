@@ -2,11 +2,12 @@
 
 Whatever library sends it, it walks the same way: `routed` says that it is one; `begun` finds its place in the journal;
 `call.answer` is what was recorded there; else the library sends the request, and `commit` records the answer before
-the script sees the end of it.
+the script sees the end of it. That nothing came back is recorded, too: a script may have gone another way for it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
 import functools
@@ -20,7 +21,7 @@ from perdure.adapters.http import wire
 from perdure.adapters.http.body import Body
 from perdure.adapters.http.conversation import difference, shared
 from perdure.adapters.http.endpoints import Dialect, dialect_of
-from perdure.adapters.http.record import Answer
+from perdure.adapters.http.record import GIVEN_UP, Answer
 from perdure.adapters.http.usage import dollars, usage_of
 from perdure.adapters.script.conduct import conducted
 from perdure.adapters.userland.values import STRAY
@@ -28,6 +29,7 @@ from perdure.engine.call import Prepared, Spec
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.scope import current_frame
 from perdure.engine.step import record_value
+from perdure.errors import PerdureError, Signal
 from perdure.policy import ONCE
 from perdure.records import Cost, Kind
 from perdure.replay import Replayed
@@ -43,6 +45,10 @@ if TYPE_CHECKING:
 _ENCODING: Final = "content-encoding"
 """How a body was packed on its way; what is recorded is unpacked."""
 
+_OK: Final = 200
+_EVENTS: Final = "text/event-stream"
+_FRAMES: Final = "application/vnd.amazon.eventstream"
+_FRAMED: Final = frozenset({Dialect.BEDROCK, Dialect.BEDROCK_INVOKE})
 _is_sending: Final[contextvars.ContextVar[bool]] = contextvars.ContextVar("perdure_is_sending", default=False)
 
 
@@ -76,7 +82,41 @@ class ModelCall(Prepared[Spec]):
 
     def body(self) -> Body:
         """What a streamed answer to this request is gathered in."""
-        return Body(self.asked.dialect)
+        return Body(self.asked.dialect, self._break_off)
+
+    @contextlib.contextmanager
+    def sending(self) -> Iterator[None]:
+        """What is sent meanwhile belongs to this call; where nothing comes back, that is recorded."""
+        token = _is_sending.set(True)
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._commit_broken(Answer(0, {}, broke=GIVEN_UP))
+            raise
+        except Exception as error:
+            kind = type(error)
+            self._commit_broken(Answer(0, {}, text=str(error), broke=f"{kind.__module__}.{kind.__qualname__}"))
+            raise
+        finally:
+            _is_sending.reset(token)
+
+    async def wait_if_given_up(self) -> None:
+        """Let a script that gave up waiting for this answer do so again."""
+        if self.answer is not None and self.answer.was_given_up:
+            await asyncio.get_running_loop().create_future()
+
+    def _break_off(self, body: bytes) -> None:
+        """A stream broke, or was given up, when so much of it had come."""
+        kind = _FRAMES if self.asked.dialect in _FRAMED else _EVENTS
+        made = self._made(_OK, {"content-type": kind}, body, is_cut=True, has_failed=True)
+        self._commit_broken(made)
+
+    def _commit_broken(self, answer: Answer) -> None:
+        """Record that there is no answer: a program may go another way for it. Where that is so, it is not hidden."""
+        request = answer.request or self._stored_request()
+        clean = msgspec.structs.replace(answer, text=self.conduct.redactor.text(answer.text), request=request)
+        with contextlib.suppress(PerdureError, Signal):  # the run has stopped: the script is told at its next call
+            drive(self._recorded(clean))
 
     def commit(self, status: int, headers: Mapping[str, str], body: bytes, **how: bool) -> Answer:
         """Record the answer, and give back what was recorded; when this returns, it is never asked for again."""
@@ -89,13 +129,15 @@ class ModelCall(Prepared[Spec]):
     def _made(self, status: int, headers: Mapping[str, str], body: bytes, **how: bool) -> Answer:
         redactor = self.conduct.redactor
         kept = {name: value for name, value in redactor.headers(headers).items() if name.lower() != _ENCODING}
-        request = msgspec.json.encode(shared(self.asked, self.conduct.requests, redactor)).decode()
         clean = redactor.text(body)
-        made = msgspec.structs.replace(Answer(status, kept, request=request), **how)
+        made = msgspec.structs.replace(Answer(status, kept, request=self._stored_request()), **how)
         try:
             return msgspec.structs.replace(made, text=clean.decode())
         except UnicodeDecodeError:
             return msgspec.structs.replace(made, data=clean)
+
+    def _stored_request(self) -> str:
+        return msgspec.json.encode(shared(self.asked, self.conduct.requests, self.conduct.redactor)).decode()
 
     def _recorded(self, answer: Answer) -> Generator[Operation, Any, Answer]:
         usage = usage_of(self.asked.dialect, answer.status, answer.body, is_stream=self.asked.is_stream)
@@ -155,7 +197,11 @@ class Route(Struct, frozen=True):
             return None
         if not is_inside_body():
             conduct.coverage.audit(conduct.pending, wire.results_in(asked))
-        return ModelCall(conduct, conduct.frame(), asked)
+        call = ModelCall(conduct, conduct.frame(), asked)
+        error = None if call.answer is None else call.answer.error()
+        if error is not None:
+            raise error
+        return call
 
 
 def routed(method: str, url: str) -> Route | None:
@@ -165,13 +211,3 @@ def routed(method: str, url: str) -> Route | None:
         return None
     dialect = dialect_of(method, url)
     return None if dialect is None else Route(conduct, dialect, method, url)
-
-
-@contextlib.contextmanager
-def sending() -> Iterator[None]:
-    """What is sent meanwhile belongs to a call that is recorded already."""
-    token = _is_sending.set(True)
-    try:
-        yield
-    finally:
-        _is_sending.reset(token)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.adapters.http.body import handed_on, handed_on_async
-from perdure.adapters.http.exchange import routed, sending
+from perdure.adapters.http.exchange import routed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -39,7 +39,7 @@ def _send(module: Any, original: Callable[..., Any]) -> Callable[..., Any]:
             return _replayed(module, request, call.answer, stream=stream)
         if stream:
             request.headers["accept-encoding"] = "identity"  # what is recorded while it comes must be readable
-        with sending():
+        with call.sending():
             response = original(self, request, *args, stream=stream, **options)
         if not stream:
             answer = call.commit(response.status_code, response.headers, response.content)
@@ -48,7 +48,9 @@ def _send(module: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         elif _is_live(response):
             response.stream = _recording(module)(call, response)
         else:
-            call.commit(response.status_code, response.headers, response.read())
+            with call.sending():
+                content = response.read()
+            call.commit(response.status_code, response.headers, content)
         return response
 
     return send
@@ -62,10 +64,11 @@ def _send_async(module: Any, original: Callable[..., Any]) -> Callable[..., Coro
         if call is None:
             return await original(self, request, *args, stream=stream, **options)
         if call.answer is not None:
+            await call.wait_if_given_up()
             return _replayed(module, request, call.answer, stream=stream)
         if stream:
             request.headers["accept-encoding"] = "identity"
-        with sending():
+        with call.sending():
             response = await original(self, request, *args, stream=stream, **options)
         if not stream:
             answer = await call.commit_async(response.status_code, response.headers, response.content)
@@ -74,7 +77,9 @@ def _send_async(module: Any, original: Callable[..., Any]) -> Callable[..., Coro
         elif _is_live(response):
             response.stream = _recording_async(module)(call, response)
         else:
-            await call.commit_async(response.status_code, response.headers, await response.aread())
+            with call.sending():
+                content = await response.aread()
+            await call.commit_async(response.status_code, response.headers, content)
         return response
 
     return send

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from typing import Final
 
 from msgspec import Struct
 
+GIVEN_UP: Final = "cancelled"
 _FAILED: Final = 400
 
 
@@ -21,13 +24,33 @@ class Answer(Struct, frozen=True, omit_defaults=True):
     """Whether the script stopped reading before the end."""
     has_failed: bool = False
     """Whether it says, in a stream that began well, that the model failed."""
+    broke: str = ""
+    """The class of the error where nothing came back, whose words are the text; or that the script gave up waiting."""
     request: str = ""
     """What was asked, as JSON: see `conversation.StoredRequest`."""
 
     @property
     def is_error(self) -> bool:
         """Whether there is no answer of a model in it."""
-        return self.has_failed or self.status >= _FAILED
+        return self.has_failed or self.status >= _FAILED or bool(self.broke)
+
+    @property
+    def was_given_up(self) -> bool:
+        """Whether the script stopped waiting for it."""
+        return self.broke == GIVEN_UP
+
+    def error(self) -> Exception | None:
+        """What was raised in place of an answer; None where something came back."""
+        if not self.broke or self.was_given_up:
+            return None
+        module, _, name = self.broke.rpartition(".")
+        kind = getattr(sys.modules.get(module), name, None)
+        for candidate in kind.__mro__ if isinstance(kind, type) and issubclass(kind, Exception) else ():
+            with contextlib.suppress(Exception):  # a constructor that wants more than words: the class above may not
+                made: Exception = candidate(self.text)
+                if str(made) == self.text:
+                    return made
+        return ConnectionError(self.text)
 
     @property
     def body(self) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perdure.adapters.http.botocore import sent_headers, signature_in, storable
 from perdure.adapters.http.chunked import CHUNKED, chunked_answer
 from perdure.adapters.http.dropped import note_closed, note_dropped, note_open, record_dropped
-from perdure.adapters.http.exchange import routed, sending
+from perdure.adapters.http.exchange import routed
 from perdure.adapters.http.liveness import events_of, is_live, without_framing
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _urlopen(module: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         wish = _Wish(module, options, url)
         if call.answer is not None:
             return wish.replayed(call.answer)
-        with sending():
+        with call.sending():
             response = original(self, method, url, body, headers, *args, **{**options, **wish.sent})
         return wish.received(_Recorder(call, signature_in(sent)), response)
 
