@@ -16,8 +16,8 @@ from typing import Any
 
 ANNOTATIONS: dict[str, dict[str, bool] | None] = {
     "look_up": {"readOnlyHint": True},
-    "label": {"readOnlyHint": False, "idempotentHint": True},
     "send": {"destructiveHint": True},
+    "label": {"readOnlyHint": False, "idempotentHint": True},
     "note": None,
 }
 PAGE = 2

@@ -1,4 +1,4 @@
-"""Agents that are executed twice: the first execution fails at its very end, the second replays all that is on record."""
+"""Agents that are executed twice: the first execution fails at its very end, the second replays what is on record."""
 
 from __future__ import annotations
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ WISHES = ("send ada", "send bob", "note done")
 IN_TOOLS = [f"{side}:{wish}" for wish in WISHES for side in ("begun", "performed")]
 AROUND_TOOLS = [f"{side}:note_call#{number}" for number in range(1, 7) for side in ("before", "after")]
 AROUND_ENTRIES = [f"{side}:append#{number}" for number in range(1, 4) for side in ("before", "after")]
-OF_THE_RUN = ["after:create_run#1", "after:step:main.0#1", "before:close#1", "after:close#1", "before:step:main.1#1"]
+OF_THE_RUN = ["after:create_run#1", "after:step:main.0#1", "before:enter#1", "after:enter#1", "before:step:main.1#1"]
 CONFORMANCE = """
 import anyio, itertools, sys
 from claude_agent_sdk.testing import run_session_store_conformance
@@ -70,6 +72,19 @@ def test_killed_at_every_moment_a_session_goes_on_and_no_tool_is_called_twice(
     planned = len(moments)
     summary.note("Claude Agent SDK", trials=planned, landed={"kills": planned}, planned=planned, in_doubt=doubts)
     assert doubts > 0
+
+
+def test_a_session_goes_on_where_none_of_the_programs_own_files_are(
+    tmp_path: Path, nursery: Nursery, model: ModelProcess
+) -> None:
+    trial = Trial(tmp_path / "elsewhere", nursery, model)
+    trial.kill(at="performed:send bob")
+    wait_for_the_program(trial.folder)
+    shutil.rmtree(trial.folder / "settings")
+    assert trial.run().out == "All done.\n"
+    assert trial.outside() == dict.fromkeys(WISHES, 1)
+    told = json.dumps(trial.asked()[-1].body["messages"])
+    assert (told.count("send ada: done"), told.count(transcripts.IN_DOUBT[:20])) == (1, 1)
 
 
 @pytest.mark.parametrize("store", ["memory:", "sqlite", "postgres"])
@@ -132,17 +147,16 @@ def killed_and_continued(folder: Path, nursery: Nursery, model: ModelProcess, *,
 
 def kept_turns(trial: Trial) -> int:
     """How often the model had spoken, by the transcript that is kept."""
-    ids = [entry.body["value"]["$uuid"] for entry in trial.journal().entries if entry.name == "perdure.uuid"]
-    if not ids:
+    if not trial.database.exists():
         return 0
     cabinet = open_cabinet(Settings(store=str(trial.database)))
     try:
-        sessions = cabinet.read(lambda rows: rows.scan(transcripts.HEAD))
-        project = names_of(sessions[0][0])[0] if sessions else ""
-        entries: Any = cabinet.read(lambda rows: transcripts.load(rows, Session(project, ids[0]))) or []
+        sessions = [names_of(key) for key, _ in cabinet.read(lambda rows: rows.scan(transcripts.HEAD))]
+        found: list[Any] = [cabinet.read(partial(transcripts.load, session=Session(*names))) for names in sessions]
     finally:
         cabinet.close()
-    return len({entry["message"]["id"] for entry in entries if entry.get("type") == "assistant"})
+    spoken = [entry for entries in found for entry in entries or () if entry.get("type") == "assistant"]
+    return len({entry["message"]["id"] for entry in spoken})
 
 
 def wait_for_the_program(folder: Path) -> None:

@@ -139,13 +139,12 @@ def test_the_end_of_a_stream_is_on_record_before_anybody_hears_of_it(model: Mode
 
         @perdure.agent
         async def main() -> list[Any]:
-            seen: list[Any] = []
-            config = config_here()
-            slow = helper(model=Lingering(config.model_provider.get_model("gpt-5")))
-            async for event in run_streamed(slow, "2?").stream_events():
-                if event.type == "raw_response_event":
-                    seen.append([event.data.type, len(steps)])
-            return [each for each in seen if each[0] in ("response.created", "response.completed")]
+            slow = helper(model=Lingering(config_here().model_provider.get_model("gpt-5")))
+            return [
+                [event.data.type, len(steps)]
+                async for event in run_streamed(slow, "2?").stream_events()
+                if event.type == "raw_response_event" and event.data.type in ("response.created", "response.completed")
+            ]
 
         assert perdure.run(main) == [["response.created", 0], ["response.completed", 1]]
 

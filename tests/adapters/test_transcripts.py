@@ -133,3 +133,19 @@ def test_a_call_that_began_and_is_in_no_transcript_is_told_in_words(cabinet: Cab
     assert len(told) == 1
     assert 'called Bash with {"command":"lost"}' in told[0]
     assert IN_DOUBT in told[0]
+
+
+def test_a_session_of_which_nothing_was_kept_is_begun_anew_under_another_id(cabinet: Cabinet) -> None:
+    def enter() -> tuple[Session, bool]:
+        return cabinet.write(lambda rows: transcripts.enter(rows, HERE))
+
+    assert enter() == (HERE, False)
+    again, is_begun = enter()
+    assert (again != HERE, is_begun) == (True, False)
+    append(cabinet, entry("a"), session=again)
+    assert enter() == enter() == (again, True)
+
+
+def test_a_session_that_somebody_else_began_goes_on_under_its_own_id(cabinet: Cabinet) -> None:
+    append(cabinet, entry("a"))
+    assert cabinet.write(lambda rows: transcripts.enter(rows, HERE)) == (HERE, True)

@@ -80,9 +80,9 @@ class PerdureSessionStore:
                 hint="leave out resume, continue_conversation and session_store",
             )
         key = claude_agent_sdk.project_key_for_directory(given.cwd)
-        session = self._session({"project_key": key, "session_id": session_id})
-        is_begun, untold = await self._close_orphans(session)
-        which: dict[str, Any] = {"resume": session_id} if is_begun else {"session_id": session_id}
+        named = self._session({"project_key": key, "session_id": session_id})
+        session, is_begun, untold = await self._enter(named)
+        which: dict[str, Any] = {"resume" if is_begun else "session_id": session.session_id}
         asked = "\n\n".join([go_on if is_begun else prompt, *untold])
         watched = dataclasses.replace(
             given, **which, session_store=self, session_store_flush="eager", hooks=self._hooks(given, session)
@@ -144,18 +144,17 @@ class PerdureSessionStore:
     def _session(self, key: SessionKey) -> Session:
         return Session(self._project or key["project_key"], key["session_id"], key.get("subpath") or "")
 
-    async def _close_orphans(self, session: Session) -> tuple[bool, list[str]]:
-        """Whether the session was begun before, with all its tool calls closed; and those that it does not know of."""
+    async def _enter(self, session: Session) -> tuple[Session, bool, list[str]]:
+        """Where to go on, with all tool calls closed; whether it was begun before; and what it does not know of."""
 
-        def close(rows: Rows) -> tuple[bool, list[str]]:
-            is_begun = transcripts.load(rows, session) is not None
-            closing = transcripts.orphans(rows, session)
+        def enter(rows: Rows) -> tuple[Session, bool, list[str]]:
+            current, is_begun = transcripts.enter(rows, session)
+            closing = transcripts.orphans(rows, current)
             at = int(clock.wall_seconds() * 1000)
-            transcripts.append(rows, session, closing, at_milliseconds=at, fold=lambda summary: summary or {})
-            transcripts.watch(rows, session)
-            return is_begun, transcripts.untold(rows, session)
+            transcripts.append(rows, current, closing, at_milliseconds=at, fold=lambda summary: summary or {})
+            return current, is_begun, transcripts.untold(rows, session)
 
-        return await self._write(close)
+        return await self._write(enter)
 
     def _hooks(self, options: ClaudeAgentOptions, session: Session) -> Any:
         """The hooks of the options, and ours: no tool runs whose beginning could not be kept."""

@@ -43,6 +43,8 @@ class Head(Struct, frozen=True):
     summary: dict[str, Any] | None = None
     is_watched: bool = False
     """Whether every tool call of it is written down before it begins."""
+    begun: int = 0
+    """How often it was begun before anything of it was kept, this time included."""
 
 
 class Call(Struct, frozen=True):
@@ -137,6 +139,23 @@ def delete(rows: Rows, session: Session) -> None:
         rows.clear(key_of(kind, *session.names))
 
 
+def enter(rows: Rows, session: Session) -> tuple[Session, bool]:
+    """Where a session goes on, and whether it was begun before.
+
+    One that was killed before anything of it was kept is begun anew under another id: its program may have kept the
+    first id in a file of its own, and would refuse to begin it twice.
+    """
+    head = head_of(rows, session) or Head(0)
+    begun = head.begun or int(load(rows, session) is not None)
+    current = _begun_as(session, begun)
+    if begun and load(rows, current) is not None:
+        return current, True
+    rows.put({session.key(HEAD): _encoded(msgspec.structs.replace(head, begun=begun + 1))})
+    current = _begun_as(session, begun + 1)
+    watch(rows, current)
+    return current, False
+
+
 def watch(rows: Rows, session: Session) -> None:
     """From now on every tool call of it is written down before it begins; a call that is not, did not begin."""
     head = head_of(rows, session) or Head(0)
@@ -167,6 +186,11 @@ def orphans(rows: Rows, session: Session) -> list[Entry]:
 
 def untold(rows: Rows, session: Session) -> list[str]:
     """Tool calls that began and that no transcript of the session has, each in words for the model."""
+    times = max(1, (head_of(rows, session) or Head(0)).begun)
+    return [told for number in range(1, times + 1) for told in _untold(rows, _begun_as(session, number))]
+
+
+def _untold(rows: Rows, session: Session) -> list[str]:
     entries = [entry for part in ("", *parts(rows, session)) for entry in load(rows, _part(session, part)) or ()]
     known = calls_in(entries)
     prefix = session.key(CALL)
@@ -213,7 +237,7 @@ def _closing(entry: Entry, tool_use_id: str, verdict: tuple[str, bool], *, above
     return {
         **kept,
         "type": "user",
-        "uuid": _uuid_for(tool_use_id),
+        "uuid": _uuid_for(f"closes {tool_use_id}"),
         "parentUuid": above,
         "message": {"role": "user", "content": [result]},
     }
@@ -226,9 +250,15 @@ def _content(entry: Entry, kind: str) -> list[dict[str, Any]]:
     return [part for part in parts if isinstance(part, dict) and part.get("type") == kind]
 
 
-def _uuid_for(tool_use_id: str) -> str:
-    """The same for the same call, so that it is closed once however often that is begun."""
-    digits = hashlib.sha256(f"perdure closes {tool_use_id}".encode()).hexdigest()
+def _begun_as(session: Session, number: int) -> Session:
+    if number <= 1:
+        return session
+    return msgspec.structs.replace(session, session_id=_uuid_for(f"begins {session.session_id} {number}"))
+
+
+def _uuid_for(what: str) -> str:
+    """The same for the same thing, so that it is done once however often that is tried."""
+    digits = hashlib.sha256(f"perdure {what}".encode()).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:32]}"
 
 

@@ -394,6 +394,11 @@ class Active:
                 self._returning = {thread: known for thread, known in self._returning.items() if thread.is_alive()}
                 self._returning[scope.worker.thread] = scope.worker
 
+    def strands_of(self, worker: object) -> list[Scope]:
+        """The strands that this task or thread executes."""
+        with self._lock:
+            return [scope for scope in self.strands if scope.worker is worker]
+
     def leave(self, scope: Scope) -> None:
         """A scope is over: calls recorded there that it did not make are calls the code does not make any more."""
         if self.signal is None:

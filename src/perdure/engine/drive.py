@@ -350,9 +350,16 @@ def waiting(active: Active) -> Iterator[None]:
     """The strand that runs here waits meanwhile."""
     frame = current_frame()
     strand = None if frame is None else frame.scope.strand
-    if strand is not None:
-        active.waiting.add(strand)
+    # A library may execute what it was given in a context of another strand, as those do that carry contexts along.
+    strands = {strand, *active.strands_of(_here())} - {None}
+    active.waiting.update(strands)
     try:
         yield
     finally:
-        active.waiting.discard(strand)
+        active.waiting.difference_update(strands)
+
+
+def _here() -> asyncio.Task[Any] | threading.Thread:
+    """What executes this code."""
+    task = asyncio.current_task() if asyncio._get_running_loop() is not None else None  # noqa: SLF001
+    return threading.current_thread() if task is None else task

@@ -19,7 +19,7 @@ import attrs
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.adapters.userland.arguments import Fit, fit_of, fits
@@ -281,6 +281,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(JSON, JSON)
 def test_plain_data_is_the_same_only_where_it_is_equal(one: Any, two: Any) -> None:
     assert same(one, one)
@@ -290,6 +291,7 @@ def test_plain_data_is_the_same_only_where_it_is_equal(one: Any, two: Any) -> No
         assert same(one, two) == same(two, one)
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.from_regex(r"\A[a-z]{1,6}\Z"), JSON, max_size=5))
 def test_a_call_with_all_that_was_asked_fits_exactly(asked: dict[str, Any]) -> None:
     signature = inspect.signature(lambda **more: None)

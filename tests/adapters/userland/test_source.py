@@ -581,9 +581,10 @@ def test_functions_for_compilers_of_bytecode_are_left_alone() -> None:
     assert marked == {"<module>": True, "f": False, "g": True}
 
 
-def test_the_whole_standard_library_keeps_its_functions_lines_and_variables() -> None:
+@pytest.mark.parametrize("sampled", [pytest.param(1, marks=pytest.mark.torture), 40])
+def test_the_standard_library_keeps_its_functions_lines_and_variables(sampled: int) -> None:
     files = [path for path in sorted(LIBRARY.rglob("*.py")) if not {"test", "site-packages"} & set(path.parts)]
-    for path in files[:: 1 if os.environ.get("PERDURE_TEST_WHOLE") else 12]:
+    for path in files[::sampled]:
         text = path.read_bytes()
         try:
             plain = compile(text, str(path), "exec", dont_inherit=True)

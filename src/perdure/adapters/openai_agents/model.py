@@ -70,7 +70,7 @@ class JournaledModel(Model):
             perdure.current().spent(tokens=response.usage.total_tokens)
             return records.dump_response(response)
 
-        recorded = await self._asked(unit, journaling, self._key(journaling), self._visible(given, more))
+        recorded = await self._asked(unit, self._key(journaling), self._visible(given, more))
         here.note_asked(records.call_ids(recorded["output"]))
         return records.load_response(recorded)
 
@@ -116,7 +116,7 @@ class JournaledModel(Model):
 
         async def asked() -> Any:
             try:
-                return await self._asked(unit, journaling, key, visible)
+                return await self._asked(unit, key, visible)
             finally:
                 pieces.put_nowait(_END)
 
@@ -135,8 +135,7 @@ class JournaledModel(Model):
         for each in recorded[terminal:] if seen else recorded:
             yield records.load_event(each)
 
-    async def _asked(self, unit: Any, journaling: Journaling, key: str, visible: dict[str, Any]) -> Any:
-        del journaling
+    async def _asked(self, unit: Any, key: str, visible: dict[str, Any]) -> Any:
         try:
             return await calls.perform(unit, name=self._name, key=key, arguments=visible, policy=STEP)
         except ModelFailed as failed:
