@@ -27,7 +27,7 @@ def session(location: str) -> Iterator[PerdureSession]:
 
 
 def said(number: int) -> dict[str, Any]:
-    return {"role": "user", "content": f"message {number}, ünïcode \0 \U0001f600"}
+    return {"role": "user", "content": f"message {number} ünïcode \0 \U0001f600"}
 
 
 def call(call_id: str, name: str = "send") -> dict[str, Any]:

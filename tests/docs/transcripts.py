@@ -35,7 +35,7 @@ _VOLATILE: Final = (
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+Z)?)?( UTC)?"), "INSTANT"),
     (re.compile(r"\bPython \d+\.\d+\.\d+\b"), "PYTHON"),
     # Whatever versions of the frameworks are installed.
-    (re.compile(r"\b(openai|anthropic|openai-agents|pydantic-ai-slim|langchain-core|langgraph|mcp) \d+(\.\d+)+\b"), "LIBRARY"),
+    (re.compile(r"\b(openai|openai-agents|pydantic-ai-slim|langchain-core|langgraph|mcp) \d+(\.\d+)+\b"), "LIBRARY"),
     # How Python points at the place in a line, and with how many lines, differs between its versions.
     (re.compile(r"^[ ^~]+\n", re.MULTILINE), ""),
     (re.compile(r"… \d+ more lines"), "… MORE LINES"),

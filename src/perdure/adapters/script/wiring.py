@@ -102,7 +102,7 @@ def installed(conduct: Conduct, path: str) -> Iterator[None]:
     seams.install()
     begin(conduct)
     values.begin(conduct.values)
-    store = Path(conduct.active.store.location).resolve().parent
+    store = Path(conduct.active.store.location)
     unwatch = watch(userland, conduct.coverage.outside, declared=conduct.policies.silent(), ignored=[store])
     try:
         yield
