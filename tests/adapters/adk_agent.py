@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from google.adk.agents import LlmAgent
@@ -69,8 +70,14 @@ async def clerk(wish: str) -> list[str]:
     async for event in runner.run_async(user_id="user", session_id=session.id, new_message=message):
         parts = (event.content.parts if event.content else None) or []
         said += [part.text or str(part.function_response and part.function_response.response) for part in parts]
-    session = await runner.session_service.get_session(app_name=runner.app_name, user_id="user", session_id=session.id)
-    return [*said, str(session.state if session else None)]
+    ended = await runner.session_service.get_session(app_name=runner.app_name, user_id="user", session_id=session.id)
+    tell(str(ended.state if ended else None))
+    return said
+
+
+def tell(state: str) -> None:
+    """What a person settles has a result and no more: the state is told beside what is compared."""
+    Path("state").write_text(state)
 
 
 def main() -> None:

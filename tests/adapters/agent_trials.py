@@ -142,7 +142,9 @@ def every_point(subject: Subject, nursery: Nursery, folder: Path, *, stride: int
         ended = reference.start()
         assert ended.returncode == 0, ended.err
         assert (reference.result(), model.count()) == (subject.result, subject.requests)
-        chosen = points(kills(reference), stride)
+        found = kills(reference)
+        assert len(found) > 40  # however few of them are chosen, the run has that many
+        chosen = points(found, stride)
         asked = landed = 0
         for number, moment in enumerate(chosen):
             one = Trial(folder / str(number), nursery, model, settings)
@@ -155,7 +157,7 @@ def every_point(subject: Subject, nursery: Nursery, folder: Path, *, stride: int
             judge(subject, one, moment)
     planned = len(chosen)
     summary.note(subject.campaign, trials=planned, landed={"kills": landed}, planned=planned, in_doubt=asked)
-    assert landed == planned > 5
+    assert landed == planned > 0
 
 
 def one_of_two(subject: Subject, nursery: Nursery, folder: Path) -> None:

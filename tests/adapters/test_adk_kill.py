@@ -67,7 +67,9 @@ def test_what_a_tool_did_to_the_session_state_is_done_again_at_a_replay(
     last = [key for key in reference.moments if key.startswith("before:step:")][-1]
     trial = Trial(tmp_path / "state", nursery, model)
     trial.kill(at=last)
-    assert "{'noted': 'sent'}" in judge(trial, reference, at=last, free=FREE).out
+    assert not (trial.folder / "state").exists()
+    judge(trial, reference, at=last, free=FREE)
+    assert (trial.folder / "state").read_text() == "{'noted': 'sent'}"
 
 
 def test_the_agent_of_the_guide_does_what_it_says(tmp_path: Path) -> None:

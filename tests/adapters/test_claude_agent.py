@@ -38,12 +38,18 @@ AROUND_TOOLS = [f"{side}:note_call#{number}" for number in range(1, 7) for side 
 AROUND_ENTRIES = [f"{side}:append#{number}" for number in range(1, 4) for side in ("before", "after")]
 OF_THE_RUN = ["after:create_run#1", "after:step:main.0#1", "before:enter#1", "after:enter#1", "before:step:main.1#1"]
 CONFORMANCE = """
-import anyio, itertools, sys
+import anyio, sys
 from claude_agent_sdk.testing import run_session_store_conformance
 from perdure.adapters.claude_agent import PerdureSessionStore
 
-numbers = itertools.count()
-anyio.run(run_session_store_conformance, lambda: PerdureSessionStore(sys.argv[1].replace("NUMBER", str(next(numbers)))))
+
+async def fresh():
+    store = PerdureSessionStore(sys.argv[1])
+    await store._write(lambda rows: rows.clear(b"c"))
+    return store
+
+
+anyio.run(run_session_store_conformance, fresh)
 print("conforms")
 """
 
@@ -94,7 +100,7 @@ def test_the_sdks_own_suite_for_session_stores_passes(tmp_path: Path, store: str
         with schema_url() as url:
             assert conforms(url, tmp_path, extras=["psycopg[binary]"]) == "conforms"
     else:
-        assert conforms(store if store == "memory:" else f"{tmp_path}/NUMBER.db", tmp_path) == "conforms"
+        assert conforms(store if store == "memory:" else f"{tmp_path}/sessions.db", tmp_path) == "conforms"
 
 
 def test_the_agent_of_the_guide_does_what_it_says(tmp_path: Path) -> None:

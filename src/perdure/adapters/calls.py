@@ -6,7 +6,6 @@ import asyncio
 import fnmatch
 import hashlib
 import inspect
-import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from weakref import WeakKeyDictionary
@@ -14,6 +13,7 @@ from weakref import WeakKeyDictionary
 import perdure
 from perdure.engine.call import spec_of
 from perdure.engine.scope import current_frame
+from perdure.engine.stillness import Looping
 from perdure.errors import UsageError
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def new_place(name: str) -> str:
     if frame is None or frame.active is None:
         raise UsageError(f"{name}: there is no run here.", hint="call it from an agent: @perdure.agent")
     scope = frame.scope
-    if isinstance(scope.worker, asyncio.Task) and scope.parent and isinstance(scope.parent.worker, threading.Thread):
+    if isinstance(scope.worker, asyncio.Task) and scope.parent and isinstance(scope.parent.worker, Looping):
         scope = scope.parent
     return scope.child(name, inline=True).path
 

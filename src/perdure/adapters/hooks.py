@@ -25,6 +25,15 @@ def when_imported(name: str, patch: Patch) -> None:
     _patches.setdefault(name, []).append(patch)
 
 
+def catch_up() -> None:
+    """Patch what was imported past us, by a finder that somebody has put in front of ours."""
+    for name in [name for name in _patches if name in sys.modules]:
+        module = sys.modules[name]
+        if not getattr(module.__spec__, "_initializing", False):
+            for patch in _patches.pop(name, ()):
+                patch(module)
+
+
 class _Finder:
     """Finds nothing itself: it has the others look, and stands behind what they found."""
 

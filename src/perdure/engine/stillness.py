@@ -34,6 +34,9 @@ _LOOP_WAITS: Final = frozenset(
 _NOT_WAITS: Final = frozenset({"sleep", "wait_for"})
 """Coroutines in these files that wait for a time, or for what they were given to run themselves."""
 
+_WORLD_WAITS: Final = frozenset(str(_ASYNCIO / f"{name}.py") for name in ("streams", "subprocess", "unix_events"))
+"""Whoever waits there waits for another process or machine, which may say something at any time, or never."""
+
 _POOLS: Final = str(Path(concurrent.futures.__file__).parent / "thread.py")
 _THREAD_WAITS: Final = frozenset(
     {
@@ -171,6 +174,8 @@ class Watch:
         if thread is None:
             return Standing.WORKING  # it is being started
         frame = self._frames.get(thread)
+        if frame is not None and frame.f_code.co_filename in _WORLD_WAITS:
+            return Standing.UNKNOWN
         return _blocked_if(frame is None or (_only_waits(frame) and self._rests(native)))
 
     def _pool_standing(self, pool: ThreadPoolExecutor) -> Standing:
@@ -233,6 +238,7 @@ def _awaiting_standing(code: CodeType | None) -> Standing:
     if code.co_filename in _LOOP_WAITS:
         return Standing.WORKING if code.co_name in _NOT_WAITS else Standing.BLOCKED
     is_known = code.co_filename.startswith(str(_ASYNCIO)) or code.co_filename == _WRITER
+    is_known = is_known and code.co_filename not in _WORLD_WAITS
     return Standing.WORKING if is_known else Standing.UNKNOWN
 
 

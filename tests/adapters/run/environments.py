@@ -10,7 +10,7 @@ from typing import Final
 
 FOLDER: Final = Path(__file__).parents[3] / ".venv-frameworks"
 PACKAGES: Final = {
-    "litellm": ("litellm",),
+    "litellm": ("litellm", "mcp"),
     "agent-framework": ("agent-framework-core", "agent-framework-openai"),
     "google-adk": ("google-adk",),
     "crewai": ("crewai",),

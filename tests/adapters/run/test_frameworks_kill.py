@@ -35,7 +35,9 @@ class Framework:
 
 FRAMEWORKS = [
     Framework("OpenAI Agents", "with_openai_agents.py", ("agents", "openai")),
-    Framework("OpenAI Agents, responses", "with_openai_agents.py", ("agents", "openai"), variants=("parallel responses",)),
+    Framework(
+        "OpenAI Agents, responses", "with_openai_agents.py", ("agents", "openai"), variants=("parallel responses",)
+    ),
     Framework("LangGraph", "with_langgraph.py", ("langgraph.graph", "langgraph.prebuilt", "langchain_openai")),
     Framework("LangChain", "with_langchain.py", ("langchain.agents", "langchain.tools", "langchain_openai")),
     Framework("Pydantic AI", "with_pydantic_ai.py", ("pydantic_ai", "pydantic_ai.models.openai")),
@@ -75,7 +77,9 @@ def test_killed_anywhere_a_script_asks_no_answered_question_again_and_no_tool_ac
             one = trial(tmp_path / str(number), nursery, model, framework, arguments)
             judge(one, whole, at=moment)
             doubted += len(one.doubted)
-    summary.note(framework.name, trials=len(chosen), landed={"kills": len(chosen)}, planned=len(chosen), in_doubt=doubted)
+    summary.note(
+        framework.name, trials=len(chosen), landed={"kills": len(chosen)}, planned=len(chosen), in_doubt=doubted
+    )
     assert len(chosen) > 2
 
 

@@ -146,7 +146,7 @@ def _read_named(content: list[Any]) -> Any:
 def _read_instance(name: str, content: dict[str, Any], beside: dict[str, Any]) -> Any:
     kind = _class_of(name)
     _refuse_asking(kind)
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     for field, item in content.items():
         if _is_slot(kind, field):
             object.__setattr__(made, field, _read(item))

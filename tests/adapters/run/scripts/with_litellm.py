@@ -1,8 +1,11 @@
 """A loop over litellm that knows nothing of perdure; its tools are plain functions."""
 
 import json
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 import litellm
 

@@ -18,7 +18,15 @@ from typing import Final
 from msgspec import Struct
 
 from perdure.adapters.hooks import when_imported
-from perdure.adapters.tools.seams import langchain, mcp, openai_agents, pydantic_ai
+from perdure.adapters.tools.seams import (
+    agent_framework,
+    crewai,
+    google_adk,
+    langchain,
+    mcp,
+    openai_agents,
+    pydantic_ai,
+)
 from perdure.telemetry.text import legible
 
 _MARK: Final = "__perdure_seam__"
@@ -146,6 +154,34 @@ SEAMS: Final = (
         pydantic_ai.patch_manager,
         ("class ToolManager",),
         "structured answers are reported as unprotected tools",
+    ),
+    Seam(
+        "agent-framework-core",
+        "agent_framework",
+        "agent_framework._tools",
+        ("1.23",),
+        agent_framework.check,
+        agent_framework.patch,
+        ("class FunctionTool",),
+    ),
+    Seam(
+        "google-adk",
+        "google.adk",
+        "google.adk.tools.base_tool",
+        ("2.13",),
+        google_adk.check,
+        google_adk.patch,
+        ("class BaseTool",),
+    ),
+    Seam("crewai", "crewai", "crewai.tools.base_tool", ("1.15",), crewai.check, crewai.patch, ("class BaseTool",)),
+    Seam(
+        "crewai",
+        "crewai",
+        "crewai.tools.structured_tool",
+        ("1.15",),
+        crewai.check_structured,
+        crewai.patch_structured,
+        ("class CrewStructuredTool",),
     ),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -69,7 +70,9 @@ def patch(module: ModuleType) -> None:
         )
         return _result(value, result_class) if has_metadata else value
 
-    setattr(module, original.__name__, invoke)
+    for holder in [each for name, each in list(sys.modules.items()) if name.partition(".")[0] == "agents"]:
+        if getattr(holder, original.__name__, None) is original:
+            setattr(holder, original.__name__, invoke)
 
 
 def check_handoffs(module: ModuleType) -> str:
