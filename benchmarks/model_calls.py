@@ -1,4 +1,4 @@
-"""What recording costs a model call of a script, in commits of the disk it is recorded on, by the length of what was said."""
+"""What recording costs a model call of a script, in commits of the same disk, by the length of what was said."""
 
 from __future__ import annotations
 

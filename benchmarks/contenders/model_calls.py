@@ -1,4 +1,4 @@
-"""Model calls of a script, recorded and not, with a conversation of a given length; the model answers in this process."""
+"""Model calls of a script, recorded and not, by the length of the conversation; the model answers in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWER = {
     "id": "chatcmpl-1",
     "object": "chat.completion",
     "model": "gpt-5",
-    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "The seat is held."}}],
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Held."}}],
     "usage": {"prompt_tokens": 1000, "completion_tokens": 9, "total_tokens": 1009},
 }
 

@@ -34,8 +34,6 @@ class Reference:
     moments: tuple[str, ...]
     model_steps: frozenset[str]
     """The keys of the steps that ask the model."""
-    free_steps: frozenset[str]
-    """The keys of tools that may be called again."""
 
 
 @dataclass
@@ -116,7 +114,7 @@ def end() -> None:
     os._exit(0)
 
 
-def uninterrupted(trial: Trial, *, model_step: str, free: Sequence[str] = ()) -> Reference:
+def uninterrupted(trial: Trial, *, model_step: str) -> Reference:
     """Run it without a kill; `model_step` begins the names of steps that ask the model."""
     ended = trial.run(**{killer.MOMENTS: str(trial.folder / "moments")})
     assert ended.returncode == 0, ended.err
@@ -129,7 +127,6 @@ def uninterrupted(trial: Trial, *, model_step: str, free: Sequence[str] = ()) ->
         trial.outside(),
         tuple((trial.folder / "moments").read_text().splitlines()),
         model_steps,
-        frozenset(entry.key for entry in steps if entry.name in free),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ class _Finder:
         if found is None or found.loader is None:
             _patches[name] = patches
             return None
-        found.loader = _Loader(found.loader, patches)
+        found.loader = cast("Any", _Loader(found.loader, patches))
         return found
 
 

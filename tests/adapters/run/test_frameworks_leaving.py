@@ -12,7 +12,7 @@ from tests.adapters.run.trials import Trial, judge, loaded, uninterrupted
 from tests.crash.nursery import Nursery
 from tests.sampling import every, points
 
-SAMPLED = 25
+SAMPLED = 37
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,9 @@ def test_what_an_agent_that_is_a_tool_asks_and_does_is_recorded_by_itself(
 def test_an_answer_that_is_given_as_a_tool_call_is_no_unprotected_tool(
     tmp_path: Path, nursery: Nursery, model: ModelServer, stride: int
 ) -> None:
-    model.calls("count", number=1).calls("final_result", to="ada").calls("count", number=2).calls("final_result", to="bob")
+    model.calls("count", number=1).calls("final_result", to="ada").calls("count", number=2).calls(
+        "final_result", to="bob"
+    )
     killed(tmp_path, nursery, model, "answer", stride=stride)
 
 

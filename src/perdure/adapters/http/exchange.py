@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock, codec
+from perdure.adapters.hooks import catch_up
 from perdure.adapters.http import wire
 from perdure.adapters.http.body import Body
 from perdure.adapters.http.conversation import difference, shared
@@ -191,6 +192,7 @@ class Route(Struct, frozen=True):
     def begun(self, headers: Mapping[str, str], body: bytes) -> ModelCall | None:
         """The call that this request is; None where its body says that it is something else."""
         conduct: Conduct = self.conduct
+        catch_up()
         conduct.redactor.learn(self.url, headers)
         asked = conduct.reader.read(self.dialect, self.method, self.url, body)
         if not asked.fits:

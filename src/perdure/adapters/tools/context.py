@@ -42,6 +42,8 @@ class Changes(Struct, frozen=True, omit_defaults=True):
     order: int = 0
     put: dict[str, str] = {}
     gone: list[str] = []
+    base: dict[str, str] = {}
+    """What the places held before, where that was more than nothing."""
 
 
 class Memory:
@@ -53,7 +55,8 @@ class Memory:
         self._owns = owns
         self._lock = threading.RLock()
         self._ended = 0
-        self._applied: dict[tuple[int, str], int] = {}
+        self._applied: dict[tuple[int, str], tuple[int, str]] = {}
+        """By place: the order of the last change that was put back, and what it held then."""
 
     def around(
         self, tool: str, made_of: Any, args: tuple[Any, ...] = (), handed: Mapping[str, object] | None = None
@@ -82,9 +85,26 @@ class Memory:
                 subject = _subject_of(name, subjects)
                 if subject is None:
                     self.coverage.report(f"memory {name}", f"{name}: what a tool changed in it cannot be put back")
-                elif self._applied.get((subject.identity, name), 0) < made.order:
-                    self._applied[subject.identity, name] = made.order
-                    _put(subject, name.removeprefix(subject.label).removeprefix("."), made.put.get(name))
+                else:
+                    self._restore_one(made, name, subject)
+
+    def _restore_one(self, made: Changes, name: str, subject: Subject) -> None:
+        order, known = self._applied.get((subject.identity, name), (0, made.base.get(name, "")))
+        if order >= made.order:
+            return
+        self._applied[subject.identity, name] = (made.order, made.put.get(name, ""))
+        part = name.removeprefix(subject.label).removeprefix(".")
+        if name not in made.put:
+            subject.remove(part)
+            return
+        value, present = unshaped(made.put[name]), subject.parts().get(part)
+        if known and present is not None and _pictured(present) != known.encode():
+            try:  # a tool that is performed anew has changed it meanwhile
+                value = merged(unshaped(known), present, value)
+            except Shapeless:
+                self.coverage.report(f"memory {name}", f"{name}: several tools change it at once")
+        if not _refill(present, value):
+            subject.write(part, value)
 
 
 class Surroundings:
@@ -114,7 +134,8 @@ class Surroundings:
             elif name in before:
                 self._report(name, "cannot be stored, and is not put back on a resume")
         gone = [name for name in before if name not in after]
-        return Changes(self._memory.next_order(), put, gone) if put or gone else None
+        base = {name: held.decode() for name in put if isinstance(held := before.get(name), bytes)}
+        return Changes(self._memory.next_order(), put, gone, base) if put or gone else None
 
     def failed(self) -> None:
         """The tool raised: what it changed before that is not recorded with its failure."""
@@ -168,13 +189,20 @@ def _subject_of(name: str, subjects: Sequence[Subject]) -> Subject | None:
     return max(exact or fitting, key=lambda each: len(each.label), default=None)
 
 
-def _put(subject: Subject, part: str, data: str | None) -> None:
-    if data is None:
-        subject.remove(part)
-        return
-    value, present = unshaped(data), subject.parts().get(part)
-    if not _refill(present, value):
-        subject.write(part, value)
+def merged(base: Any, present: Any, recorded: Any) -> Any:
+    """What is recorded, with what was changed since the base in what is there; `Shapeless` where both cannot be."""
+    kinds = {type(base), type(present), type(recorded)}
+    if kinds == {list} and present[: len(base)] == base:
+        return recorded + present[len(base) :]
+    if kinds == {dict}:
+        gone = base.keys() - present.keys()
+        since = {key: value for key, value in present.items() if key not in base or base[key] != value}
+        return {key: value for key, value in recorded.items() if key not in gone} | since
+    if kinds == {set}:
+        return (recorded | (present - base)) - (base - present)
+    if kinds <= {int, float}:
+        return recorded + (present - base)
+    raise Shapeless("it was changed in two ways")
 
 
 def _refill(present: Any, value: Any) -> bool:

@@ -92,7 +92,9 @@ class Pending:
         """The one whose result is on its way to a model though nobody was seen to perform it; it is awaited no more."""
         with self._lock:
             for place, awaited in reversed(self._awaited.items()):
-                if awaited.call.id == call_id if call_id else awaited.call.name == name:
+                # A framework makes an id of its own where the model gave none.
+                is_named = (not call_id or not awaited.call.id) and awaited.call.name == name
+                if is_named or (call_id and awaited.call.id == call_id):
                     del self._awaited[place]
                     self._hear(bool(self._awaited))
                     return awaited

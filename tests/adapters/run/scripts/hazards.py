@@ -144,4 +144,6 @@ def cut() -> None:
             print("again:", type(error).__name__)
 
 
-{each.__name__: each for each in (dates, concurrent, memory, unstorable, same_names, nested, telemetry, cut)}[sys.argv[1]]()
+{each.__name__: each for each in (dates, concurrent, memory, unstorable, same_names, nested, telemetry, cut)}[
+    sys.argv[1]
+]()

@@ -35,7 +35,7 @@ async def main() -> None:
     async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
         await session.initialize()
         listed = (await session.list_tools()).tools
-        tools = [{"type": "function", "function": {"name": t.name, "parameters": t.input_schema}} for t in listed]
+        tools = [{"type": "function", "function": {"name": t.name, "parameters": {"type": "object"}}} for t in listed]
         while True:
             messages.append(await ask(client, messages, tools, "streamed" in sys.argv))
             calls = messages[-1].get("tool_calls")

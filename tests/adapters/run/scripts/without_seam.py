@@ -5,13 +5,16 @@ import importlib.util
 import sys
 from importlib.machinery import SourceFileLoader
 
+IN_FRONT = "in front" in sys.argv
+"""Whether nothing has moved, and only the one who finds the modules is another."""
+
 
 class Moved(SourceFileLoader):
     """Gives the private functions of `agents.tool` other names, as a new version might."""
 
     def get_data(self, path: str) -> bytes:
         source = super().get_data(path)
-        return source.replace(b"invoke_function_tool", b"call_function_tool") if path.endswith(".py") else source
+        return source if IN_FRONT else source.replace(b"invoke_function_tool", b"call_function_tool")
 
     def path_stats(self, path: str) -> dict:
         raise OSError(path)  # never what was compiled before
@@ -27,7 +30,7 @@ class Finder:
         return importlib.util.spec_from_file_location(name, file, loader=Moved(name, file))
 
 
-sys.meta_path.insert(len(sys.meta_path) - 1, Finder())
+sys.meta_path.insert(0 if IN_FRONT else len(sys.meta_path) - 1, Finder())
 
 from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
 from openai import AsyncOpenAI
@@ -37,7 +40,7 @@ from errand import act
 set_tracing_disabled(True)
 
 
-@function_tool
+@function_tool(name_override="post" if IN_FRONT else "send")
 async def send(to: str) -> str:
     """Send a letter."""
     return act("send", to)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -64,9 +65,8 @@ def _plain(result: Any) -> Any:
 def _parsed(tool: Any, result: Any) -> Any:
     """Contents again; what a person said that a tool returned is made into some, as the tool's own results are."""
     if isinstance(result, Contents):
-        from agent_framework import Content
-
-        return [Content.from_dict(each) for each in result.written]
+        content: Any = sys.modules["agent_framework"].Content
+        return [content.from_dict(each) for each in result.written]
     is_said = isinstance(result, (str, int, float, dict)) or result is None
     parse = getattr(tool, "parse_result", None)
     return parse(result) if is_said and parse is not None else result

@@ -70,9 +70,10 @@ def patch(module: ModuleType) -> None:
         )
         return _result(value, result_class) if has_metadata else value
 
+    named: str = original.__name__
     for holder in [each for name, each in list(sys.modules.items()) if name.partition(".")[0] == "agents"]:
-        if getattr(holder, original.__name__, None) is original:
-            setattr(holder, original.__name__, invoke)
+        if getattr(holder, named, None) is original:
+            setattr(holder, named, invoke)
 
 
 def check_handoffs(module: ModuleType) -> str:
