@@ -5,6 +5,7 @@ STAGE_FRAMEWORKS names the modules to load before the first fork; STAGE_SCRIPT a
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -26,6 +27,9 @@ for library in ("httpx", "httpx2"):
 seams.install()
 for framework in os.environ.get("STAGE_FRAMEWORKS", "").split():
     importlib.import_module(framework)
+for late in ("anyio._backends._asyncio", "httpcore2", "openai.resources.chat", "openai.lib.streaming.chat", "tomllib"):
+    with contextlib.suppress(ImportError):  # what every process of a trial would load for itself
+        importlib.import_module(late)
 
 
 # What these tools do is done or not when their process is dead: nobody has to wait for what may still land.

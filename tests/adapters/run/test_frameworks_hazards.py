@@ -59,7 +59,7 @@ def test_prompts_that_differ_only_in_a_date_get_each_its_own_answer(make: Make, 
     model.when(containing="2026-01-01").says("the first")
     model.when(containing="2026-01-02").says("the second")
     model.when(containing="today").says("this day")
-    killed_everywhere(make, "dates", stride=4)
+    killed_everywhere(make, "dates", stride=8)
 
 
 def test_a_clock_in_a_prompt_reads_the_same_when_it_is_asked_again(make: Make, model: ModelServer) -> None:

@@ -50,7 +50,7 @@ HEAVY = [
     Framework("CrewAI", "with_crewai.py", ("crewai",), environment="crewai", variants=("whole", "parallel")),
 ]
 SAMPLED = {"OpenAI Agents": "parallel streamed", "LangGraph": "parallel", "Pydantic AI": "streamed", "MCP": "parallel"}
-SAMPLED_STRIDE = 31
+SAMPLED_STRIDE = 45
 
 
 def cases() -> Iterator[object]:

@@ -12,7 +12,7 @@ from tests.adapters.run.trials import Trial, judge, loaded, uninterrupted
 from tests.crash.nursery import Nursery
 from tests.sampling import every, points
 
-SAMPLED = 37
+SAMPLED = 70
 
 
 @pytest.fixture(scope="module")
