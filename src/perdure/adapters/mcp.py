@@ -111,7 +111,7 @@ class Protected:
 
     async def _list_every_tool(self) -> None:
         listed = await self.list_tools()
-        while cursor := getattr(listed, "next_cursor", None) or getattr(listed, "nextCursor", None):
+        while cursor := _cursor(listed):
             listed = await self.list_tools(**_from(cursor, self._session))
 
     def _own_name(self) -> str:
@@ -119,6 +119,11 @@ class Protected:
         info = getattr(self._session, "server_info", None)
         name = self._server or getattr(info, "name", "")
         return f"{name}." if name else ""
+
+
+def _cursor(listed: Any) -> Any:
+    """Where the next page of a list begins; version 1 has another name for it, and one may warn of the other's."""
+    return listed.next_cursor if hasattr(listed, "next_cursor") else getattr(listed, "nextCursor", None)
 
 
 def _arguments(arguments: dict[str, Any] | None, options: dict[str, Any]) -> dict[str, Any]:

@@ -147,6 +147,7 @@ def perdure(context: click.Context) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit code says how it ended."""
+    mode.as_json = mode.acts = False  # whatever an earlier one in this process asked for
     open_streams()
     awaiting.install()
     if COMPLETING in os.environ:
