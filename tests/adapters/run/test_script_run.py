@@ -262,3 +262,103 @@ def test_an_error_that_ended_a_script_is_tried_again(place: Any, server: ModelSe
     assert place.run("agent.py").code == 1
     ended = place.run("agent.py")
     assert (ended.code, ended.out) == (0, "said: At last.\n"), ended
+
+
+RAISING = """
+import pathlib, os, signal
+import httpx
+
+class PayError(Exception):
+    def __init__(self, words, code):
+        super().__init__(words)
+        self.code = code
+
+class Odd(Exception):
+    def __init__(self, held):
+        super().__init__(held)
+
+def pay(cents):
+    raise PayError("no money", 17)
+
+def odd(key):
+    raise Odd(object())
+
+def leak(key):
+    raise httpx.ConnectError("cannot reach /x?api_key=" + os.environ["WEATHER_API_KEY"])
+
+def add(items, item):
+    items.append(item)
+    return "added"
+
+def ask(messages):
+    answer = httpx.post(os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+                        json={"model": "gpt-5", "messages": messages}, timeout=60)
+    return answer.raise_for_status().json()["choices"][0]["message"]
+
+messages, basket = [{"role": "user", "content": "Do it."}], []
+while (said := ask(messages)).get("tool_calls"):
+    messages.append(said)
+    for call in said["tool_calls"]:
+        arguments = __import__("json").loads(call["function"]["arguments"])
+        try:
+            if call["function"]["name"] == "add":
+                found = add(basket, arguments["item"])
+            else:
+                found = globals()[call["function"]["name"]](**arguments)
+        except (PayError, Odd, httpx.ConnectError) as error:
+            found = f"failed: {type(error).__name__}"
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": found})
+        print(found, basket, flush=True)
+if pathlib.Path("die").exists():
+    pathlib.Path("die").unlink()
+    os.kill(os.getpid(), signal.SIGKILL)
+raise RuntimeError("at last: " + os.environ["WEATHER_API_KEY"])
+"""
+
+
+def test_what_a_tool_raises_or_changes_is_the_same_live_and_replayed_and_no_secret_of_it_is_stored(
+    place: Any, server: ModelServer
+) -> None:
+    server.calls("pay", cents=5).calls("odd", key="x").calls("leak", key="x").calls("add", item=7).says("Bye.")
+    place.write(RAISING)
+    place.touch("die")
+    canary = "canary-5c02aa91e0b7"
+    ended = place.run("agent.py", f"--key={canary}", WEATHER_API_KEY=canary)
+    told = "failed: PayError []\nfailed: Odd []\nfailed: ConnectError []\nadded [7]\n"
+    assert (ended.code, ended.out) == (1, told + told), ended
+    assert ended.own.endswith(f"RuntimeError: at last: {canary}\n"), "what the script itself says is its own"
+    assert len(server.requests) == 5
+    for file in (place.folder / ".perdure").rglob("*"):
+        assert not file.is_file() or canary.encode() not in file.read_bytes(), file
+    assert canary not in place.perdure("show").out
+
+
+def test_a_recorded_tool_that_comes_back_under_another_name_stops_the_run(place: Any, server: ModelServer) -> None:
+    scripted(server)
+    place.write(AGENT)
+    place.touch("die before pay")
+    assert place.run("--no-resume", "agent.py", "book").code == -9
+    place.write(AGENT.replace("def lookup(", "def look_it_up(").replace('"lookup": lookup', '"lookup": look_it_up'))
+    ended = place.run("agent.py", "book")
+    assert ended.code == 5, ended
+    assert "lookup was performed where it is not seen (renamed?), and may have acted a second time" in ended.err
+    assert len(server.requests) == 2
+    assert "pay 900" not in place.lines()
+
+
+def test_what_is_not_protected_is_named_before_the_script_can_die(place: Any, server: ModelServer) -> None:
+    scripted(server)
+    place.write(AGENT.replace('"lookup": lookup', '"lookup": lambda **given: given'))
+    place.touch("die before pay")
+    ended = place.run("--no-resume", "agent.py", "book")
+    assert ended.code == -9
+    assert any("the tool lookup: nothing of it was recorded" in line for line in ended.told)
+
+
+def test_a_run_of_an_id_that_has_completed_says_that_nothing_was_done(place: Any, server: ModelServer) -> None:
+    scripted(server)
+    place.write(AGENT)
+    assert place.run("--id", "o-1", "agent.py").code == 0
+    ended = place.run("--id", "o-1", "agent.py")
+    assert (ended.code, ended.out) == (0, "")
+    assert "run o-1 has completed before: nothing was executed" in ended.err

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from typing import Final
 
 from msgspec import Struct
+
+from perdure.adapters.words import error_saying
 
 GIVEN_UP: Final = "cancelled"
 _FAILED: Final = 400
@@ -43,14 +43,7 @@ class Answer(Struct, frozen=True, omit_defaults=True):
         """What was raised in place of an answer; None where something came back."""
         if not self.broke or self.was_given_up:
             return None
-        module, _, name = self.broke.rpartition(".")
-        kind = getattr(sys.modules.get(module), name, None)
-        for candidate in kind.__mro__ if isinstance(kind, type) and issubclass(kind, Exception) else ():
-            with contextlib.suppress(Exception):  # a constructor that wants more than words: the class above may not
-                made: Exception = candidate(self.text)
-                if str(made) == self.text:
-                    return made
-        return ConnectionError(self.text)
+        return error_saying(self.broke, self.text) or ConnectionError(self.text)
 
     @property
     def body(self) -> bytes:

@@ -28,8 +28,6 @@ _MODELS: Final = {
 }
 """Libraries whose model calls are recorded, by the module that a script imports, and their distributions."""
 
-_SHOWN: Final = 5
-
 
 def say_beginning(script: Conduct, path: str) -> None:
     """Say what is protected and what is not, where the script imports anything that can be."""
@@ -49,12 +47,9 @@ def say_beginning(script: Conduct, path: str) -> None:
 
 
 def say_unprotected(script: Conduct) -> None:
-    """Name what was not protected."""
-    found = script.coverage.unprotected()
-    for words in found[:_SHOWN]:
-        _tell(f"not protected: {words}")
-    if len(found) > _SHOWN:
-        _tell(f"not protected: {counted(len(found) - _SHOWN, 'more thing')} of the same kind")
+    """Say how much was not protected beyond what was named as it came."""
+    if unsaid := script.coverage.unsaid():
+        _tell(f"not protected: {counted(unsaid, 'more thing')} of the same kind")
 
 
 def _imports(imported: set[str], module: str) -> bool:

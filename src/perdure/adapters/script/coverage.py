@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from perdure.adapters.http.matching import TOOL
 from perdure.engine.active import Active, Stop
 from perdure.errors import UnprotectedCall, saved_steps
 from perdure.records import RunState, WaitReason
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from perdure.adapters.http.wire import ToolResult
     from perdure.adapters.tools.pending import Pending
     from perdure.adapters.userland.outside import Seen
+
+_SHOWN: Final = 5
+"""How many things are named; of more it is said how many they are."""
 
 
 class Coverage:
@@ -34,6 +39,9 @@ class Coverage:
             awaited = pending.answered(result.id, result.name)
             if awaited is not None:
                 name = awaited.call.name
+                if (entry := self._active.journal.entries.get(f"{TOOL}{awaited.place}")) is not None:
+                    other = f"{name} was performed where it is not seen (renamed?), and may have acted a second time"
+                    raise self._active.diverge(entry.shown_call(), other)
                 self.report(f"tool {name}", f"the tool {name}: nothing of it was recorded, a resume performs it again")
 
     def lost(self, name: str, what: str) -> None:
@@ -50,6 +58,9 @@ class Coverage:
             if what in self._unprotected:
                 return
             self._unprotected[what] = legible(words)
+            number = len(self._unprotected)
+        if number <= _SHOWN:
+            sys.stderr.write(f"perdure: not protected: {legible(words)}\n")
         if self._strict:
             row = self._active.row
             problem = UnprotectedCall(
@@ -59,7 +70,7 @@ class Coverage:
             )
             raise self._active.halt(Stop(RunState.WAITING, WaitReason.PARKED, problem))
 
-    def unprotected(self) -> list[str]:
-        """What was not protected, in words."""
+    def unsaid(self) -> int:
+        """How many things were not protected beyond those that were named."""
         with self._lock:
-            return list(self._unprotected.values())
+            return max(0, len(self._unprotected) - _SHOWN)

@@ -14,16 +14,19 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.adapters.http.redact import Redactor
 from perdure.adapters.script.banner import say_beginning, say_unprotected
 from perdure.adapters.script.order import Order
 from perdure.adapters.script.wiring import Project, conduct_of, installed
 from perdure.adapters.userland.source import compiled_script
+from perdure.adapters.words import storable
 from perdure.engine.agent import agent, call
 from perdure.engine.control import deadline_of, written_tags
 from perdure.engine.lifecycle import Request
 from perdure.engine.scope import current_frame
 from perdure.errors import PerdureError, RunCancelled
 from perdure.telemetry import terminal
+from perdure.telemetry.text import legible
 
 _OWN: Final = str(Path(__file__).parents[2])
 _FAILED: Final = 1
@@ -57,16 +60,27 @@ def name_of(path: str) -> str:
 
 def _ended(path: str, arguments: list[str], order: Order) -> int:
     """Hold the run, execute the script, and tell how it ended as an exit code; what the script raised is raised."""
+    raised: list[Exception] = []
+    begun: list[str] = []
+    redactor = Redactor()
 
     def script(arguments: list[str]) -> int:
         del arguments  # `sys.argv` has them
-        return _conducted(path, project, order)
+        begun.append(path)
+        try:
+            return _conducted(path, project, order)
+        except Exception as error:
+            raised.append(error)
+            if (told := storable(error, redactor.text)) is error:
+                raise
+            raise told from None
 
     try:
         project = Project.load(Path.cwd())
         declared = agent(name=name_of(path))(script)
         tags, deadline = written_tags(order.tags), deadline_of(order.deadline)
-        request = Request((arguments,), {}, order.run_id, order.fresh, tags, deadline, resumes=order.resumes)
+        shown = [redactor.text(argument) for argument in arguments]
+        request = Request((shown,), {}, order.run_id, order.fresh, tags, deadline, resumes=order.resumes)
         code = call(declared, request)
     except ScriptFailed as failed:
         return failed.code
@@ -76,7 +90,22 @@ def _ended(path: str, arguments: list[str], order: Order) -> int:
     except RunCancelled as cancelled:
         sys.stderr.write(f"perdure: {cancelled}\n")
         return _FAILED
+    except Exception as error:
+        if raised and error is not raised[0]:
+            _raise_as_it_was(raised[0])
+        raise
+    if not begun:
+        sys.stderr.write(f"perdure: run {legible(order.run_id or '')} has completed before: nothing was executed\n")
     return int(code)
+
+
+def _raise_as_it_was(error: Exception) -> None:
+    """Raise what the script raised, whatever is stored of it."""
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context
 
 
 def _conducted(path: str, project: Project, order: Order) -> int:
@@ -99,7 +128,7 @@ def _executed(path: str) -> int:
     module = ModuleType("__main__")
     module.__file__ = file
     module.__loader__ = SourceFileLoader("__main__", file)
-    module.__dict__.update({"__builtins__": builtins, "__cached__": None, "__spec__": None})
+    module.__dict__.update({"__annotations__": {}, "__builtins__": builtins, "__cached__": None, "__spec__": None})
     sys.modules["__main__"] = module
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure import codec
@@ -11,13 +10,15 @@ from perdure.adapters.script.conduct import conducted
 from perdure.adapters.tools.control import Left, left_by, raised_again
 from perdure.adapters.tools.policy import Policy
 from perdure.adapters.tools.results import Lost, changes_in, given, is_lost, kept, with_changes
+from perdure.adapters.words import error_saying, loaded_exception, storable
 from perdure.engine.active import Stop
 from perdure.engine.call import Prepared, S, Spec
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.effect import EffectSpec, effect_flow
+from perdure.engine.failure import rebuild
 from perdure.engine.signature import Signature, shown_call
 from perdure.engine.step import step_flow
-from perdure.errors import JournalDiverged, PerdureError, saved_steps
+from perdure.errors import JournalDiverged, PerdureError, StepFailed, saved_steps
 from perdure.policy import DEFAULT_IN_FLIGHT_SECONDS, DEFAULT_KEY_TTL_SECONDS, ONCE, proves_nothing_happened
 from perdure.records import RunState, WaitReason
 from perdure.replay import Replayed
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from perdure.adapters.tools.pending import Awaited
     from perdure.engine.drive import Operation
     from perdure.engine.scope import Frame
+    from perdure.records import Done
 
 TOOL: Final = "=tool:"
 _OPTIONS: Final = {
@@ -64,13 +66,6 @@ class ToolStep(Spec):
         return loaded_exception(type_name)
 
 
-def loaded_exception(type_name: str) -> type[Exception] | None:
-    """The exception class of this name, if its module is loaded."""
-    module, _, name = type_name.rpartition(".")
-    found = getattr(sys.modules.get(module), name, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) else None
-
-
 class Performance(Prepared[S]):
     """One tool call with its place in the journal taken."""
 
@@ -97,11 +92,19 @@ class Performance(Prepared[S]):
 
     def failed(self, error: Exception) -> Exception:
         """Only a failure that shows that nothing happened is attempted anew by a resume; any other is the outcome."""
-        if self.raised is not None and (type(self.raised), str(self.raised)) == (type(error), str(error)):
-            error = self.raised  # with everything that it carries
+        error = self.raised or error  # what it raised just now leaves with everything that it carries
         if self.spec.kind == "step" or proves_nothing_happened(error, certain=(), ambiguous=()):
             return super().failed(error)
         return error
+
+    def recorded(self, done: Done) -> Any:
+        """What a completed call left, or what it raised: of the same class wherever that can be made of words."""
+        if done.failure is None:
+            return super().recorded(done)
+        error = rebuild(done.failure, self.spec.known_exception, name=self.spec.name)
+        if type(error) is StepFailed:
+            error = error_saying(done.failure.type, done.failure.message) or error
+        raise self.failed(error)
 
     @contextlib.contextmanager
     def performed(self) -> Iterator[None]:
@@ -125,7 +128,9 @@ class Performance(Prepared[S]):
             self.raised, self._cause = error, error.__cause__
             if (left := left_by(error)) is None:
                 self._around.failed()
-                raise
+                if (told := storable(error, self.conduct.redactor.text)) is error:
+                    raise
+                raise told from None
             self.live.append(left)
 
     def kept(self) -> Any:
@@ -183,7 +188,7 @@ def perform(
             performance.live.append(function(*args, **kwargs))
         return performance.kept()
 
-    around = conduct.memory.around(awaited.call.name, made_of or function, args, handed)
+    around = conduct.memory.around(awaited.call.name, made_of or function, args, _handed(handed, args, kwargs))
     performance = _prepared(conduct, awaited, body, returns=expected, annotations=annotations, around=around)
     with performance.performed():
         return performance.outcome(drive(_flow(performance)))
@@ -212,10 +217,18 @@ async def perform_async(
             performance.live.append(await function(*args, **kwargs))
         return performance.kept()
 
-    around = conduct.memory.around(awaited.call.name, made_of or function, args, handed)
+    around = conduct.memory.around(awaited.call.name, made_of or function, args, _handed(handed, args, kwargs))
     performance = _prepared(conduct, awaited, body, returns=expected, annotations=annotations, around=around)
     with performance.performed():
         return performance.outcome(await drive_async(_flow(performance)))
+
+
+def _handed(handed: Mapping[str, object] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, object]:
+    """What is handed to a tool and may be changed by it; of a plain function, its lists, dicts and sets."""
+    if handed is not None:
+        return handed
+    named = {f"argument {number}": value for number, value in enumerate(args, 1)} | kwargs
+    return {name: value for name, value in named.items() if isinstance(value, (list, dict, set))}
 
 
 def returns_of(function: Callable[..., Any]) -> object:
