@@ -54,12 +54,6 @@ class Pending:
         with self._lock:
             return [awaited for awaited in self._awaited.values() if awaited.call.name == name]
 
-    def of_id(self, call_id: str) -> Awaited | None:
-        """The newest one with this id."""
-        with self._lock:
-            found = [awaited for awaited in self._awaited.values() if awaited.call.id == call_id]
-            return found[-1] if found else None
-
     def with_id(self, call_id: str) -> list[Awaited]:
         """Those with this id, the oldest first: agents that run at once may have been given the same ones."""
         with self._lock:
