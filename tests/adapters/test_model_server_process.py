@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import subprocess
@@ -84,7 +85,8 @@ with ModelProcess({str(script)!r}) as model:
         address = urlsplit(started.stdout.readline().strip())
         with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
             started.kill()
-            assert connection.recv(1) == b""  # which only the end of the server brings
+            with contextlib.suppress(ConnectionResetError):  # one of the two that only the end of the server brings
+                assert connection.recv(1) == b""
 
 
 def test_the_command_prints_its_address_and_ends_well_when_told_to(script: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from click.testing import CliRunner
 
 import perdure
-from perdure.cli.inbox import inbox as inbox_command
+from perdure.cli import perdure as command
 from perdure.engine.session import close_sessions, session
 from perdure.events import Observable
 from perdure.records import Kind, Mail, Opened, Question
@@ -79,7 +79,7 @@ def shown(value: object) -> str:
 
 def inbox() -> list[str]:
     """The questions that `perdure inbox` shows."""
-    shown = CliRunner().invoke(inbox_command, ["--json", "--store", session().store.location])
+    shown = CliRunner().invoke(command, ["inbox", "--json", "--store", session().store.location])
     assert shown.exit_code == 0, shown.output
     return [question["text"] for question in json.loads(shown.stdout)["questions"]]
 
