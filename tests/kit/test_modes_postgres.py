@@ -50,6 +50,12 @@ def test_killed_server_loses_nothing_that_was_acknowledged(tmp_path: Path, priva
     assert report.tally.counts["went on by itself"] > 0, described(report)
 
 
+def test_write_that_is_tried_again_is_not_stopped_again(tmp_path: Path, private: PrivateServer) -> None:
+    report = campaign("kill-database", "errand", tmp_path, at=("create_run:inside",), store=private.url, sure=True)
+    expect_fine(report)
+    assert report.tally.counts["went on by itself"] == 1, described(report)
+
+
 def test_server_is_not_killed_unless_somebody_says_that_nobody_needs_it(tmp_path: Path, private: PrivateServer) -> None:
     before = Server(private.url).postmaster.pid
     with pytest.raises(UsageError, match="everything on it is interrupted") as refused:

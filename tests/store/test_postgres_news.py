@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from perdure import clock
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.location import read_location
 from perdure.store.protocol import ANYTHING, Store
@@ -121,3 +123,16 @@ def test_more_runs_than_one_notification_can_name_are_anything(opened: Any) -> N
     listening(waiting)
     other._news.tell([f"run-{number}-{'x' * 90}" for number in range(200)])  # noqa: SLF001 - as a large batch would
     assert waiting.wait_for_news(LONG) == ANYTHING
+
+
+@pytest.mark.parametrize("told", range(12))
+def test_what_was_told_last_is_heard_and_nobody_is_left_telling(opened: Any, told: int) -> None:
+    """However far the one who tells has come when the store is closed."""
+    before = set(threading.enumerate())
+    ear, mouth = opened(), opened()
+    listening(ear)
+    with contextlib.closing(mouth):
+        created(mouth, f"r{told}")
+        clock.sleep(told / 4000)
+    assert f"r{told}" in heard(ear)
+    assert "perdure-news" not in [thread.name for thread in set(threading.enumerate()) - before]

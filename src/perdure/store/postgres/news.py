@@ -89,13 +89,15 @@ class News:
         self._is_new = True
 
     def _tell_on(self) -> None:
-        while self._wanted.wait() and not self._closed.is_set():
+        while not self._closed.is_set():
+            self._wanted.wait()
             self._closed.wait(_GATHER_SECONDS)
             self._wanted.clear()
             with self._lock:
                 told, self._told = self._told, set()
-            with contextlib.suppress(PerdureError):
-                self._telling.fetch("notify", (self._channel, _written(told)))
+            if told:
+                with contextlib.suppress(PerdureError):
+                    self._telling.fetch("notify", (self._channel, _written(told)))
 
 
 def _written(run_ids: set[str]) -> str:

@@ -58,6 +58,8 @@ class Trap:
         self._lock = threading.RLock()
         self._occurrences: Counter[tuple[str, str, str]] = Counter()
         self._line: Line | None = None
+        self._thawed = False
+        """Whether it was frozen once: a write that is tried again comes to the same point again."""
 
     def arm(self, orders: Orders) -> None:
         """From here on, in this very process."""
@@ -87,7 +89,9 @@ class Trap:
             if orders.kill_at in reached:
                 self._land(orders.kill_at)
                 stop(signal.SIGKILL)
-        if orders.freeze_at in reached:
+            freezes = orders.freeze_at in reached and not self._thawed
+            self._thawed |= freezes
+        if freezes:
             self._land(orders.freeze_at)
             self._let_others_write()
             stop(signal.SIGSTOP)
