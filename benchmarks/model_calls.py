@@ -11,7 +11,7 @@ from benchmarks.sequential import ON_DISK
 LENGTHS = (100, 500, 2000)
 CALLS = 100
 QUICK_CALLS = 40
-ROUNDS = 5
+ROUNDS = 9
 COMMITS_AT_MOST = 3.0
 FLAT_AT_MOST = 1.5
 

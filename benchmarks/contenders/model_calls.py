@@ -19,6 +19,9 @@ from perdure.adapters.script.wiring import Project, conduct_of
 from perdure.engine.scope import current_frame
 
 URL = "http://127.0.0.1:9/v1/chat/completions"
+KEY = "sk-proj-0123456789abcdefghijklmnopqrstuvwxyzABCDEF"
+"""One that no provider knows: it is looked for in all that is stored."""
+
 ANSWER = {
     "id": "chatcmpl-1",
     "object": "chat.completion",
@@ -71,7 +74,8 @@ def timed(length: int, calls: int) -> list[float]:
     texts = messages(length + calls)
     said = [{"role": ("user", "assistant")[number % 2], "content": text} for number, text in enumerate(texts[:length])]
     found = []
-    with httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200, json=ANSWER))) as client:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=ANSWER))
+    with httpx.Client(transport=transport, headers={"authorization": f"Bearer {KEY}"}) as client:
         for text in texts[length:]:
             said.append({"role": "user", "content": text})
             body: dict[str, Any] = {"model": "gpt-5", "messages": said}

@@ -20,6 +20,8 @@ from perdure.records import Durability
 ENVIRONMENT_PREFIX: Final = "PERDURE_"
 _VERSION_CHARACTERS: Final = 100
 _NOT_SETTINGS: Final = frozenset({"PERDURE_TEST_POSTGRES", "PERDURE_CRASH_OUTSIDE"})
+_TABLES: Final = ("tools", "prices")
+"""Tables below `[tool.perdure]` that hold no settings."""
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -196,7 +198,7 @@ def _from_project(directory: Path) -> dict[str, Given]:
     given = {
         name: Given(value, f"{name} in [tool.perdure] of {path}")
         for name, value in _tables(path).items()
-        if name in known or not isinstance(value, dict)  # tables of other names are no settings
+        if name in known or name not in _TABLES
     }
     return _checked(given)
 
@@ -219,7 +221,9 @@ def _read_project(path: Path, _modified: int, _size: int) -> dict[str, Any]:
         found = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidSettings(
-            f"{path} cannot be read: {error}", safe="nothing was started.", hint="mend the file, or move it away"
+            f"{path} cannot be read: {error}",
+            safe="nothing was started.",
+            hint='mend the file, or move it away; a name with a * is written in quotes: "search_*" = "step"',
         ) from error
     for name in ("tool", "perdure"):
         found = found.get(name, {})
@@ -269,8 +273,8 @@ def _converted(name: str, given: Given) -> Any:  # noqa: ANN401 - as the setting
 def _unknown(name: str, given: Given) -> InvalidSettings:
     import difflib  # slow to load, and only needed here
 
-    alike = difflib.get_close_matches(name, Settings.__struct_fields__, n=1)
-    written = given.written.replace(name, alike[0]).replace(name.upper(), alike[0].upper()) if alike else ""
+    alike = difflib.get_close_matches(name, [*Settings.__struct_fields__, *_TABLES], n=1)
+    written = given.written.replace(name, alike[0], 1).replace(name.upper(), alike[0].upper(), 1) if alike else ""
     known = ", ".join(Settings.__struct_fields__)
     return InvalidSettings(
         f"{given.written}: there is no such setting.",

@@ -75,6 +75,12 @@ def test_project_without_settings_changes_nothing(tmp_path: Path, text: str) -> 
     assert current_settings(project(tmp_path, text)) == Settings()
 
 
+def test_table_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match="there is no such setting") as refused:
+        current_settings(project(tmp_path, "[tool.perdure.tool]\nsend_mail = 'step'\n"))
+    assert "did you mean tools in [tool.perdure]" in refused.value.hint
+
+
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [

@@ -107,6 +107,10 @@ class Prepared(Generic[S]):
         """The call as a person would write it."""
         return shown_call(self.spec.name, self.arguments)
 
+    def sealed(self, value: Any) -> tuple[bytes, Any]:
+        """The stored form of a result, and the form in which it comes back."""
+        return codec.seal_faithfully(value, self.spec.signature.returns, what="result")
+
     def recorded(self, done: Done) -> Any:
         """The value a completed call left, or the failure it raised."""
         if done.failure is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from perdure import clock, codec, events
+from perdure import clock, events
 from perdure.engine.active import Active, Stop
 from perdure.engine.call import Prepared, S, Spec, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform
@@ -135,7 +135,7 @@ def record_value(
 def seal_result(prepared: Prepared[S], value: Any) -> tuple[bytes, Any]:
     """The stored and the decoded form of a result; one that cannot be stored fails here, by name."""
     try:
-        return codec.seal_faithfully(value, prepared.spec.signature.returns, what="result")
+        return prepared.sealed(value)
     except UnstorableValue as error:
         steps = prepared.active.row.steps
         raise UnstorableValue(

@@ -97,7 +97,7 @@ def test_what_needs_no_mention_is_declared_beside_the_tools(tmp_path: Path) -> N
         ("[tool.perdure.tools]\nsend = ['step']", "send in [tool.perdure.tools]"),
         ("[tool.perdure.tools.git]\npush = 1", "git.push in [tool.perdure.tools]"),
         ("[tool.perdure.tools]\n'open x' = 'effect'", "only a tool can be an effect"),
-        ("[tool.perdure]\ntools = 1", "tools is no table"),
+        ("[tool.perdure]\ntools = 1", "is no table"),
         ("[tool.perdure.tools]\nsearch_* = 'step'", "cannot be read"),
         ("\ufeff[", "cannot be read"),
     ],

@@ -8,6 +8,7 @@ An address at any host counts, because many servers speak the interface of anoth
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -44,10 +45,12 @@ _PATHS: Final = (
     (re.compile(r"/models/[^/]+:(?:embedContent|batchEmbedContents)$"), Dialect.EMBEDDINGS),
     (re.compile(r"/v\d\w*/(?:images/generations|audio/speech|moderations)/?$"), Dialect.MEDIA),
 )
+_ADDRESSES_REMEMBERED: Final = 256
 _STREAMS: Final = re.compile(r":stream(?:GenerateContent|RawPredict)$|/converse-stream$|/invoke-with-response-stream$")
 _MODELS: Final = re.compile(r"/(?:models?|deployments|engines|endpoints)/([^/:]+(?::\d+)?)(?=[/:]|$)")
 
 
+@functools.lru_cache(maxsize=_ADDRESSES_REMEMBERED)
 def dialect_of(method: str, url: str) -> Dialect | None:
     """How the model at this address is spoken to; None where it is no model call."""
     if method.upper() != "POST":
@@ -56,11 +59,13 @@ def dialect_of(method: str, url: str) -> Dialect | None:
     return next((dialect for pattern, dialect in _PATHS if pattern.search(path)), None)
 
 
+@functools.lru_cache(maxsize=_ADDRESSES_REMEMBERED)
 def streams(url: str) -> bool:
     """Whether the address itself asks for a stream, as those of Gemini and Bedrock do."""
     return _STREAMS.search(urlsplit(url).path) is not None
 
 
+@functools.lru_cache(maxsize=_ADDRESSES_REMEMBERED)
 def model_in(url: str) -> str:
     """The model that the address names; empty for none."""
     found = _MODELS.findall(unquote(urlsplit(url).path))

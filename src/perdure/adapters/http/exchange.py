@@ -81,6 +81,10 @@ class ModelCall(Prepared[Spec]):
         """The call as a person would write it."""
         return self.conduct.redactor.text(f"{self.spec.name}({self.asked.about!r})")
 
+    def sealed(self, value: Answer) -> tuple[bytes, Answer]:
+        """The stored form of an answer, which comes back as it is: it is made of texts and numbers."""
+        return codec.seal(value), value
+
     def body(self) -> Body:
         """What a streamed answer to this request is gathered in."""
         return Body(self.asked.dialect, self._break_off)

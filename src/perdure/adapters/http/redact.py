@@ -7,6 +7,7 @@ replaced by `[redacted]`; JSON stays JSON.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import threading
@@ -16,7 +17,14 @@ from urllib.parse import unquote_plus, urlsplit, urlunsplit
 
 import msgspec
 
-from perdure.adapters.http.credentials import SECRET_LOOK, forms_of, in_environment, in_headers, in_url, is_secret_name
+from perdure.adapters.http.credentials import (
+    forms_of,
+    in_environment,
+    in_headers,
+    in_url,
+    is_secret_name,
+    without_looks,
+)
 
 REDACTED: Final = "[redacted]"
 _Text = TypeVar("_Text", str, bytes)
@@ -41,6 +49,7 @@ _KEPT_HEADERS: Final = frozenset(
     }
 )
 _KEPT_PREFIXES: Final = ("x-ratelimit-", "anthropic-ratelimit-", "x-amzn-bedrock-")
+_ADDRESSES_REMEMBERED: Final = 256
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
@@ -108,20 +117,21 @@ class Redactor:
 
     def _replaced(self, text: str) -> str:
         known = self._known
-        if known is not None:
+        if known is not None and any(form in text for form in self._forms):
             text = known.sub(REDACTED, text)
-        return SECRET_LOOK.sub(REDACTED, text)
+        return without_looks(text, REDACTED)
 
     def _learn(self, values: Iterable[str]) -> None:
         forms = {form for value in values for form in forms_of(value)}
         if forms <= self._forms:
             return
         with self._lock:
-            self._forms |= forms
-            longest_first = sorted(self._forms, key=lambda form: (-len(form), form))
+            longest_first = sorted(self._forms | forms, key=lambda form: (-len(form), form))
             self._known = re.compile("|".join(map(re.escape, longest_first)))
+            self._forms |= forms
 
 
+@functools.lru_cache(maxsize=_ADDRESSES_REMEMBERED)
 def clean_url(url: str) -> str:
     """An address without user, password, fragment, and parameters that are secrets."""
     parts = urlsplit(url)

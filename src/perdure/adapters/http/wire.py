@@ -5,7 +5,6 @@ Only tools that the script performs count: those that a provider performs on its
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -18,7 +17,7 @@ from perdure.adapters.http.canonical import Asked
 from perdure.adapters.http.endpoints import Dialect
 
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_SIGNS: Final = re.compile(rb"tool|_call|function")
+_SIGNS: Final = (b"tool", b"_call", b"function")
 """A message without any of these has nothing to do with tools, and is not read."""
 
 _value: Final = msgspec.json.Decoder().decode
@@ -48,6 +47,8 @@ class ToolResult(Struct, frozen=True):
 
 def asked_for(dialect: Dialect, body: bytes, *, is_stream: bool) -> list[ToolCall]:
     """The tool calls that an answer asks for, in their order."""
+    if not (is_stream or _is_about_tools(body)):
+        return []
     return [call for message in messages_in(dialect, body, is_stream=is_stream) for call in _calls(message)]
 
 
@@ -105,10 +106,13 @@ def _names(asked: Asked, wanted: set[str]) -> dict[str, str]:
 
 def _read(messages: Iterable[Raw]) -> Iterator[dict[str, Any]]:
     for raw in messages:
-        if _SIGNS.search(raw):
-            value = _decoded(bytes(raw))
-            if isinstance(value, dict):
-                yield value
+        content = bytes(raw)
+        if _is_about_tools(content) and isinstance(value := _decoded(content), dict):
+            yield value
+
+
+def _is_about_tools(content: bytes) -> bool:
+    return any(sign in content for sign in _SIGNS)
 
 
 def _calls(message: dict[str, Any]) -> Iterator[ToolCall]:

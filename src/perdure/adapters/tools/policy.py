@@ -18,6 +18,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from perdure.errors import InvalidSettings
+from perdure.settings import project_table
 
 _SAFE_HINTS: Final = ("readOnlyHint", "read_only_hint", "idempotentHint", "idempotent_hint")
 _SHOWN_CHARACTERS: Final = 60
@@ -40,8 +41,8 @@ class Policies(Struct, frozen=True):
     @classmethod
     def load(cls, folder: Path) -> Policies:
         """What the project in this folder declares; nothing where it declares nothing."""
-        path = folder / "pyproject.toml"
-        return cls(dict(_read(path, _table(path))))
+        table, where = project_table("tools", folder)
+        return cls(dict(_read(where, table)))
 
     def of(self, name: str, annotations: object = None) -> Policy:
         """The policy of a tool: its own name decides before the closest pattern, and that before its server."""
@@ -71,53 +72,28 @@ def of_annotations(annotations: object) -> Policy:
     return Policy.STEP if any(each is True for each in said) else Policy.EFFECT
 
 
-def _table(path: Path) -> dict[str, Any]:
-    import tomllib  # only a project with a file of its own pays for the parser
-
-    try:
-        found: Any = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidSettings(
-            f"{path} cannot be read: {error}",
-            safe="nothing was started.",
-            hint='mend the file; a pattern is written in quotes: "search_*" = "step"',
-        ) from error
-    for name in ("tool", "perdure", "tools"):
-        found = found.get(name, {})
-        if not isinstance(found, dict):
-            raise InvalidSettings(
-                f"{path}: {name} is no table.",
-                safe="nothing was started.",
-                hint='write below [tool.perdure.tools] lines such as "search_*" = "step"',
-            )
-    table: dict[str, Any] = found
-    return table
-
-
-def _read(path: Path, table: dict[str, Any], before: str = "") -> Iterator[tuple[str, Policy]]:
+def _read(where: str, table: dict[str, Any], before: str = "") -> Iterator[tuple[str, Policy]]:
     for key, value in table.items():
         name = f"{before}{key}"
         if isinstance(value, dict):
-            yield from _read(path, value, f"{name}.")  # how TOML reads a name with dots
+            yield from _read(where, value, f"{name}.")  # how TOML reads a name with dots
             continue
         if not isinstance(value, str) or value not in tuple(Policy):
-            raise _unusable(path, name, value)
+            raise _unusable(where, name, value)
         if " " in name and value != Policy.STEP:
             raise InvalidSettings(
-                f"{name} in [tool.perdure.tools] of {path}: only a tool can be an {value}.",
+                f"{name} in {where}: only a tool can be an {value}.",
                 safe="nothing was started.",
                 hint=f'"{name}" = "step" says that it may happen again; make it a tool to have it happen once',
             )
         yield name, Policy(value)
 
 
-def _unusable(path: Path, name: str, value: object) -> InvalidSettings:
+def _unusable(where: str, name: str, value: object) -> InvalidSettings:
     shown = repr(value)
     shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"of type {type(value).__name__}"
     return InvalidSettings(
-        f"{name} in [tool.perdure.tools] of {path}: step, effect or agent is expected, given is {shown}.",
+        f"{name} in {where}: step, effect or agent is expected, given is {shown}.",
         safe="nothing was started.",
         hint=f"mend {name}, or leave it out: an undeclared tool is an effect",
     )
