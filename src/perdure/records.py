@@ -418,9 +418,12 @@ class Opened(Struct, frozen=True, omit_defaults=True):
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
-    """Body of a note: what belongs to no call but is worth knowing; of a script, its seed and what clocks told it."""
+    """Body of a note: what belongs to no call but is worth knowing.
 
-    about: Literal["progress", "reminder", "escalation", "children", "seed", "drawn"]
+    Of a script: its seed, what clocks told it, and what it did that nothing protects.
+    """
+
+    about: Literal["progress", "reminder", "escalation", "children", "seed", "drawn", "unprotected"]
     text: str = ""
     done: float = 0.0
     total: float = 0.0

@@ -190,6 +190,7 @@ def test_what_is_not_protected_is_named_and_strict_stops_there(place: Any, serve
     ended = place.run("agent.py", "book")
     assert ended.code == 0
     assert any("the tool pay: nothing of it was recorded" in line for line in ended.told)
+    assert place.perdure("show").out.count("not protected: the tool pay: nothing of it was recorded") == 1
     ended = place.run("--strict", "agent.py", "again")
     assert ended.code == 5, ended
     assert "the tool pay" in "".join(ended.told[-3:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from pathlib import Path
@@ -9,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from perdure.adapters.http.matching import TOOL
 from perdure.engine.active import Active, Stop
-from perdure.errors import UnprotectedCall, saved_steps
-from perdure.records import RunState, WaitReason
+from perdure.errors import Signal, UnprotectedCall, saved_steps
+from perdure.records import Kind, Note, RunState, WaitReason
 from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from perdure.adapters.http.wire import ToolResult
     from perdure.adapters.tools.pending import Pending
@@ -27,11 +28,13 @@ _SHOWN: Final = 5
 class Coverage:
     """The account of one script; safe from any thread."""
 
-    def __init__(self, active: Active, *, strict: bool) -> None:
+    def __init__(self, active: Active, *, strict: bool, clean: Callable[[str], str]) -> None:
         self._active = active
         self._strict = strict
+        self._clean = clean
         self._lock = threading.Lock()
-        self._unprotected: dict[str, str] = {}
+        self._unprotected: set[str] = set()
+        self._noted = {note.text for _, note in active.journal.notes if note.about == "unprotected"}
 
     def audit(self, pending: Pending, results: Iterable[ToolResult]) -> None:
         """Look at the tool results that go to a model: one whose tool nobody saw performed was not protected."""
@@ -53,14 +56,15 @@ class Coverage:
         self.report(f"{seen.what} {seen.place}", f"{seen.what} ({Path(seen.file).name}:{seen.line})")
 
     def report(self, what: str, words: str) -> None:
-        """Something is not protected: it is said once, and stops a strict run."""
+        """Something is not protected: it is said once, kept with the run, and stops a strict one."""
         with self._lock:
             if what in self._unprotected:
                 return
-            self._unprotected[what] = legible(words)
+            self._unprotected.add(what)
             number = len(self._unprotected)
         if number <= _SHOWN:
             sys.stderr.write(f"perdure: not protected: {legible(words)}\n")
+        self._note(f"not protected: {self._clean(words)}")
         if self._strict:
             row = self._active.row
             problem = UnprotectedCall(
@@ -69,6 +73,13 @@ class Coverage:
                 hint="protect it (docs: guides/any-script), or run without --strict",
             )
             raise self._active.halt(Stop(RunState.WAITING, WaitReason.PARKED, problem))
+
+    def _note(self, text: str) -> None:
+        """Have it written with the next record, unless an earlier process of the run did so."""
+        if text not in self._noted:
+            self._noted.add(text)
+            with contextlib.suppress(Signal):  # the run has stopped: the script is told at its next call
+                self._active.submit(Kind.NOTE, None, Note(about="unprotected", text=text))
 
     def unsaid(self) -> int:
         """How many things were not protected beyond those that were named."""

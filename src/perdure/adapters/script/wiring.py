@@ -65,14 +65,15 @@ def conduct_of(active: Active, project: Project, *, strict: bool) -> Conduct:
         answer: Answer = codec.unseal(active.load_value(done.value, done.blob), Answer)
         return answer.is_error
 
+    redactor = Redactor()
     return Conduct(
         active,
         reader=Reader(),
         recorded=Recorded(entries, is_error=is_error),
-        redactor=Redactor(),
+        redactor=redactor,
         pending=Pending(_heed),
         policies=project.policies,
-        coverage=Coverage(active, strict=strict),
+        coverage=Coverage(active, strict=strict, clean=redactor.text),
         values=_values_of(active),
         prices=project.prices,
         seams=seams.SEAMS,
