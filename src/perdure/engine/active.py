@@ -124,6 +124,9 @@ class Active:
     is_rehearsal = False
     """Whether nothing may be performed or made: the journal is only compared with the code."""
 
+    mending = ""
+    """What to do where the code no longer matches the journal; empty where it is code that knows perdure."""
+
     def __init__(self, store: Store, writer: Writer, row: Run, journal: Journal, *, before: str = "") -> None:
         self.store = store
         self.writer = writer
@@ -325,8 +328,9 @@ class Active:
         error = JournalDiverged(
             f"Run {self.row.name} no longer matches its code.\n  recorded: {recorded}\n  now:      {called}",
             safe=f"{saved_steps(self.row.steps)}; nothing more is performed.",
-            hint="restore the call or guard the change with perdure.patched and start again; "
-            f"or go on with the new code after step {self.replayed}: perdure fork {self.row.name} --at {self.replayed}",
+            hint=self.mending
+            or "restore the call or guard the change with perdure.patched and start again; or go on with the new code "
+            f"after step {self.replayed}: perdure fork {self.row.name} --at {self.replayed}",
         )
         return self.halt(Stop(RunState.WAITING, WaitReason.PARKED, error))
 

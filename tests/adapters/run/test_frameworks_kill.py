@@ -66,7 +66,7 @@ SAMPLED = {
     "Pydantic AI": "streamed",
     "MCP": "parallel",
 }
-SAMPLED_STRIDE = 45
+SAMPLED_STRIDE = 18
 AROUND = ("before:", "after:")
 """The sides of a commit on which a script is killed; inside it, the store decides."""
 

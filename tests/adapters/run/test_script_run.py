@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from typing import Any
 
@@ -154,6 +155,8 @@ def test_a_request_that_differs_is_never_given_the_answer_of_another(place: Any,
     assert ended.code == 5, ended
     assert "no longer matches its code" in ended.err
     assert "Today is the 2nd" in ended.err
+    assert "or start over: add --fresh" in ended.err
+    assert "perdure.patched" not in ended.err
     assert len(server.requests) == 2
 
 
@@ -255,6 +258,14 @@ def test_a_script_that_went_another_way_after_a_failure_goes_the_same_way_again(
     before = "ConnectError\n500\ngave up\nHere.\n"
     assert (ended.code, ended.out) == (0, before + before + "Bye.\n"), ended
     assert [request.body["model"] for request in server.requests] == ["broken", "slow", "good", "last"]
+    shown = place.perdure("show").out
+    assert re.findall(r"✔ (\w+)\('Hello\?'\)(?: → ([\w ]+?))?\s+step", shown) == [
+        ("away", "ConnectError"),
+        ("broken", "HTTP 500"),
+        ("slow", "given up"),
+        ("good", ""),
+        ("last", ""),
+    ], shown
 
 
 def test_an_error_that_ended_a_script_is_tried_again(place: Any, server: ModelServer) -> None:

@@ -70,6 +70,7 @@ class ModelCall(Prepared[Spec]):
         self.conduct = conduct
         self.asked = asked
         self._is_inside = is_inside_body()
+        self._trouble = ""
         self._began = clock.elapsed_seconds()
         super().__init__(_spec(asked.model or asked.dialect), frame, (asked.digest.hex(),), {})
         self.answer: Answer | None = None
@@ -79,7 +80,8 @@ class ModelCall(Prepared[Spec]):
 
     def shown(self) -> str:
         """The call as a person would write it."""
-        return self.conduct.redactor.text(f"{self.spec.name}({self.asked.about!r})")
+        became = f" → {self._trouble}" if self._trouble else ""
+        return self.conduct.redactor.text(f"{self.spec.name}({self.asked.about!r}){became}")
 
     def sealed(self, value: Answer) -> tuple[bytes, Answer]:
         """The stored form of an answer, which comes back as it is: it is made of texts and numbers."""
@@ -145,6 +147,7 @@ class ModelCall(Prepared[Spec]):
         return msgspec.json.encode(shared(self.asked, self.conduct.requests, self.conduct.redactor)).decode()
 
     def _recorded(self, answer: Answer) -> Generator[Operation, Any, Answer]:
+        self._trouble = answer.trouble
         usage = usage_of(self.asked.dialect, answer.status, answer.body, is_stream=self.asked.is_stream)
         if usage.tokens:
             self.active.spend(self.call.key, Cost(usage.tokens, dollars(usage, self.conduct.prices)))

@@ -32,7 +32,16 @@ class Answer(Struct, frozen=True, omit_defaults=True):
     @property
     def is_error(self) -> bool:
         """Whether there is no answer of a model in it."""
-        return self.has_failed or self.status >= _FAILED or bool(self.broke)
+        return bool(self.trouble)
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no answer of a model in it, in a few words; empty where there is one."""
+        if self.broke:
+            return "given up" if self.was_given_up else self.broke.rpartition(".")[2]
+        if self.status >= _FAILED:
+            return f"HTTP {self.status}"
+        return "failed while it came" if self.has_failed else ""
 
     @property
     def was_given_up(self) -> bool:

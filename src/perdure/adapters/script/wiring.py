@@ -53,6 +53,7 @@ class Project(Struct, frozen=True):
 
 def conduct_of(active: Active, project: Project, *, strict: bool) -> Conduct:
     """Everything known of a run, with what its journal can answer."""
+    active.mending = "restore the script and what it reads, and run the same command; or start over: add --fresh"
     entries = active.journal.entries
     for key in entries:
         if key.startswith(MODEL):
