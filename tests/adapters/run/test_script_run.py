@@ -7,6 +7,8 @@ import re
 import sqlite3
 from typing import Any
 
+import pytest
+
 from perdure.testing.model_server import ModelServer
 
 AGENT = """
@@ -374,3 +376,26 @@ def test_a_run_of_an_id_that_has_completed_says_that_nothing_was_done(place: Any
     ended = place.run("--id", "o-1", "agent.py")
     assert (ended.code, ended.out) == (0, "")
     assert "run o-1 has completed before: nothing was executed" in ended.err
+
+
+POOL = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+def double(number):
+    return 2 * number
+
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("{method}")) as pool:
+        print(*pool.map(double, [2, 3]))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_in_which_nothing_is_recorded_are_named(place: Any, method: str) -> None:
+    place.write(POOL.replace("{method}", method))
+    ended = place.run("agent.py")
+    assert (ended.code, ended.out) == (0, "4 6\n"), ended
+    assert [line for line in ended.told if "Process" in line] == [
+        "not protected: multiprocessing.Process (agent.py:10)"
+    ], ended

@@ -27,7 +27,7 @@ from perdure.adapters.tools.policy import Policies
 from perdure.adapters.userland import source, values
 from perdure.adapters.userland.functions import guard
 from perdure.adapters.userland.modules import roots_of
-from perdure.adapters.userland.outside import watch
+from perdure.adapters.userland.outside import audit_processes, watch
 from perdure.adapters.userland.values import Values, merged
 from perdure.records import Kind, Note
 
@@ -98,6 +98,7 @@ def installed(conduct: Conduct, path: str) -> Iterator[None]:
         when_imported(name, httpx.patch)
     when_imported("aiohttp", aiohttp.patch)
     when_imported("urllib3", urllib3.patch)
+    when_imported("multiprocessing.process", audit_processes)
     guard.connect(find=conduct.pending.of_name, perform=perform, perform_async=perform_async)
     userland = source.install(roots_of(Path(path)), script=Path(path))
     conduct.memory = Memory(userland.owns, conduct.coverage)

@@ -8,6 +8,7 @@ themselves, and what the project declares are passed over.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import os
 import sys
 import tempfile
@@ -16,17 +17,20 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from perdure.adapters.userland.modules import Userland, is_perdure
-from perdure.engine.scope import current_frame
+from perdure.engine import scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-    from types import FrameType
+    from types import FrameType, ModuleType
 
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _DEVICES: Final = ("/dev/", "/proc/", "/sys/")
 _FILES_AMONG_DEVICES: Final = "/dev/shm/"  # noqa: S108 - nothing is written there
 _IMPORTING: Final = "<frozen importlib"
+_PROCESS: Final = "multiprocessing.Process"
+_BETWEEN: Final = frozenset({__file__, scope.__file__})
+"""Modules of perdure that stand between the user's code and what it calls, and do nothing of their own."""
 
 
 class Seen(Struct, frozen=True):
@@ -65,6 +69,18 @@ def watch(
     return watching.stop
 
 
+def audit_processes(multiprocessing: ModuleType) -> None:
+    """Have Python say when a process is begun to work for this one, however it comes into being."""
+    start = multiprocessing.BaseProcess.start
+
+    @functools.wraps(start)
+    def audited(self: Any) -> None:
+        sys.audit(_PROCESS)
+        start(self)
+
+    multiprocessing.BaseProcess.start = audited
+
+
 class Watch:
     """One watch; Python never forgets a hook, so one that has ended only returns."""
 
@@ -99,7 +115,7 @@ class Watch:
     def _seen(self, event: str, target: str | None, args: tuple[Any, ...]) -> Seen | None:
         if target is None or self._pid != os.getpid():
             return None
-        frame = current_frame()
+        frame = scope.current_frame()
         if frame is not None and frame.body:
             return None
         caller, is_library = self._caller(sys._getframe(2))  # noqa: SLF001
@@ -124,7 +140,7 @@ class Watch:
             file = frame.f_code.co_filename
             if self._userland.owns(file):
                 return frame, is_library
-            if is_perdure(file) or file.startswith(_IMPORTING):
+            if file.startswith(_IMPORTING) or (is_perdure(file) and file not in _BETWEEN):
                 return None, is_library
             is_library = is_library or "-packages" in file or file == tempfile.__file__
             frame = frame.f_back
@@ -190,6 +206,10 @@ def _first(args: tuple[Any, ...]) -> str | None:
     return os.fsdecode(args[0])
 
 
+def _nothing(_args: tuple[Any, ...]) -> str | None:
+    return ""
+
+
 def _address(args: tuple[Any, ...]) -> str | None:
     address = args[1]
     if isinstance(address, tuple):
@@ -223,6 +243,8 @@ _EVENTS: Final[dict[str, Callable[[tuple[Any, ...]], str | None]]] = {
     "os.system": _command,
     "os.exec": _first,
     "os.posix_spawn": _first,
+    "os.fork": _nothing,
+    _PROCESS: _nothing,
     "socket.connect": _address,
     "socket.sendto": _address,
 }
