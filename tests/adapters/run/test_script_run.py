@@ -397,5 +397,5 @@ def test_processes_in_which_nothing_is_recorded_are_named(place: Any, method: st
     ended = place.run("agent.py")
     assert (ended.code, ended.out) == (0, "4 6\n"), ended
     assert [line for line in ended.told if "Process" in line] == [
-        "not protected: multiprocessing.Process (agent.py:10)"
+        "perdure: not protected: multiprocessing.Process (agent.py:10)"
     ], ended
