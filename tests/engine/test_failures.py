@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
+import functools
+import json
 from typing import Any
 
 import pytest
@@ -65,6 +68,8 @@ REBUILT: dict[str, Exception] = {
     "own": Unbooked("seat 12", 3),
     "own with its own message": Told(7),
     "own with other parameters": Overbooked("LH 1", 2),
+    "of a module that is imported": json.JSONDecodeError("no value", "", 0),
+    "of a module that is imported, from deeper in it": asyncio.QueueFull("3 wait"),
     "text of any kind": ValueError("ümläut \x00 \U0001f600"),
 }
 REPLACED: dict[str, tuple[Exception, str]] = {
@@ -115,6 +120,27 @@ def test_anything_else_comes_back_as_step_failed_naming_it(case: str) -> None:
     assert world.lines[1] == world.lines[2]
 
 
+def test_a_decorated_step_can_name_what_its_own_code_can() -> None:
+    """A decorator of another module has other names around it."""
+    elsewhere: dict[str, Any] = {"functools": functools}
+    exec("def decorated(f): return functools.wraps(f)(lambda *args: f(*args))", elsewhere)  # noqa: S102
+
+    def fails(seat: str) -> None:
+        raise Unbooked(seat, 3)
+
+    step = perdure.step(elsewhere["decorated"](fails))
+
+    @perdure.agent
+    def agent() -> str:
+        try:
+            step("seat 12")
+        except Unbooked as error:
+            return str(error)
+        return "booked"
+
+    assert perdure.run(agent) == str(Unbooked("seat 12", 3))
+
+
 def test_an_exception_that_cannot_be_printed_fails_the_run_like_any_other() -> None:
     @perdure.agent
     def agent() -> None:
@@ -132,7 +158,7 @@ def test_step_failed_says_how_to_catch_the_class_itself() -> None:
 
     with pytest.raises(StepFailed) as caught:
         perdure.run(agent)
-    assert "import it by name in the module that defines fails" in caught.value.hint
+    assert "import it, or its module, in the module that defines fails" in caught.value.hint
 
 
 def test_the_original_exception_is_the_cause_at_the_first_run() -> None:

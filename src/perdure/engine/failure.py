@@ -1,7 +1,7 @@
 """Exceptions as records, and back.
 
 Only classes that the step's own code can name are rebuilt: those of `builtins`, those of perdure, and exception classes
-found in the globals of the step's module. A record never makes anything be imported; an unknown class comes back as
+found in the globals of the step's module, or in a module that is found there (`json.JSONDecodeError`). A record never makes anything be imported; an unknown class comes back as
 `StepFailed`.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import traceback
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
@@ -18,12 +19,13 @@ from perdure.errors import AttemptsExhausted, PerdureError, StepFailed, Unstorab
 from perdure.records import NULL, Failure, Passed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from perdure.engine.active import Active
 
 _TRACE_CHARACTERS: Final = 2000
 _MESSAGE_CHARACTERS: Final = 4000
+_MOST_DECORATORS: Final = 20
 _ERRNO_AND_TEXT: Final = 2
 """How many arguments an OSError keeps, whatever it was given."""
 
@@ -69,7 +71,7 @@ def rebuild(failure: Failure, known: Callable[[str], type[Exception] | None], *,
                 return error
     return StepFailed(
         f"{name} failed with {failure.type}: {failure.message}",
-        hint=f"to catch {failure.type} by its class, import it by name in the module that defines {name}",
+        hint=f"to catch {failure.type} by its class, import it, or its module, in the module that defines {name}",
     )
 
 
@@ -103,18 +105,25 @@ def passed_scopes(active: Active, reopened: tuple[str, ...]) -> dict[str, Passed
 
 
 def class_known_to(function: Callable[..., Any], type_name: str) -> type[Exception] | None:
-    """The exception class of this name that a function's own code can name."""
+    """The exception class of this name that a function's own code can name, itself or as part of a module."""
     module, _, name = type_name.rpartition(".")
-    namespaces: list[dict[str, Any]] = [getattr(function, "__globals__", {})]
-    if module == "builtins":
-        namespaces.insert(0, vars(builtins))
-    elif module == errors.__name__:
-        namespaces.insert(0, vars(errors))
-    for namespace in namespaces:
-        for found in (namespace.get(name), *namespace.values()):
-            if isinstance(found, type) and issubclass(found, Exception) and _type_name(found) == type_name:
-                return found
+    written = {"builtins": builtins, errors.__name__: errors}
+    candidates = [vars(written[module]).get(name)] if module in written else []
+    for namespace in _namespaces(function):
+        candidates += [namespace.get(name), *namespace.values()]
+        candidates += [vars(found).get(name) for found in namespace.values() if isinstance(found, ModuleType)]
+    for found in candidates:
+        if isinstance(found, type) and issubclass(found, Exception) and _type_name(found) == type_name:
+            return found
     return None
+
+
+def _namespaces(function: Callable[..., Any]) -> Iterator[dict[str, Any]]:
+    """What a function can name, and what the functions can that were decorated to become it."""
+    link: Any = function
+    for _ in range(_MOST_DECORATORS):
+        yield getattr(link, "__globals__", {})
+        link = getattr(link, "__wrapped__", None)
 
 
 def _constructed(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception | None:
