@@ -1,8 +1,8 @@
 """Exceptions as records, and back.
 
 Only classes that the step's own code can name are rebuilt: those of `builtins`, those of perdure, and exception classes
-found in the globals of the step's module, or in a module that is found there (`json.JSONDecodeError`). A record never makes anything be imported; an unknown class comes back as
-`StepFailed`.
+found in the globals of the step's module, or in a module that is found there (`json.JSONDecodeError`). A record never
+makes anything be imported; an unknown class comes back as `StepFailed`.
 """
 
 from __future__ import annotations

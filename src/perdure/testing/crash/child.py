@@ -1,8 +1,9 @@
-"""The processes under test: one that has imported perdure and the agent, and forks a real one for each request.
+"""The processes under test: one that has loaded perdure and the agent's libraries, and forks a real one a request.
 
-A forked process leaves the serving loop and ends like any script: its uncaught exceptions meet the interpreter's own
-hook, and its exit code is what the interpreter's would be. Requests and answers are lines of JSON; a request is
-answered with the process id, and again whenever that process stops or ends.
+The code under test is loaded by each process itself, in the folder of its trial. A forked process leaves the serving
+loop and ends like any script: its uncaught exceptions meet the interpreter's own hook, and its exit code is what the
+interpreter's would be. Requests and answers are lines of JSON; a request is answered with the process id, and again
+whenever that process stops or ends.
 """
 
 from __future__ import annotations
@@ -28,18 +29,20 @@ import perdure
 from perdure import codec, settings
 from perdure.engine.agent import resume, spec_of
 from perdure.engine.session import session
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, UsageError
 from perdure.testing.crash import bodies, files, hurry, senders, skew, writes
+from perdure.testing.crash.libraries import load_libraries
 from perdure.testing.crash.subject import RUN_ID, Subject, bound_arguments, load_agent, load_setup
 from perdure.testing.crash.trap import Orders, trap
 
+_BARE: Final = "--bare"
 _STORE: Final = f"{settings.ENVIRONMENT_PREFIX}STORE"
 
 
 class Birth(Struct, frozen=True, kw_only=True):
     """A request for one process."""
 
-    number: int
+    number: int = 0
     folder: str
     environment: dict[str, str]
     orders: Orders
@@ -50,46 +53,45 @@ class Birth(Struct, frozen=True, kw_only=True):
 
 
 class Told(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the nursery answers: a process is there, has stopped, or has ended; or nothing can be started at all."""
+    """What the nursery answers: a process is there, has stopped, or has ended; at first, that it is ready."""
 
     number: int = 0
     pid: int = 0
     status: int | None = None
     stopped: bool = False
-    unusable: str = ""
-    hint: str = ""
-    """What to do about that, where it is not the code that is at fault."""
 
 
 def main() -> None:
     """Load what can be loaded once, then serve; from here on only a forked process returns."""
     subject = msgspec.json.decode(sys.argv[1], type=Subject)
-    try:
-        agent = _loaded(subject)
-    except BaseException:  # noqa: BLE001 - told to whoever asked, in the code's own words
-        _say(Told(unusable=traceback.format_exc()))
-        raise SystemExit(1) from None
-    unknown = bodies.unknown_stub() if subject.kind == "agent" else None
-    if unknown is not None:
-        _say(Told(unusable=unknown.message, hint=unknown.hint))
-        raise SystemExit(1)
+    subject = msgspec.structs.replace(subject, setup=tuple(map(_absolute, subject.setup)))
+    _prepare(subject)
+    if _BARE not in sys.argv:
+        load_libraries(subject.app)
+        if threading.active_count() > 1:  # a forked process would have none of them: let each load its own
+            os.execv(sys.executable, [*sys.orig_argv, _BARE])  # noqa: S606 - this very program
     _say(Told())
     gc.collect()
     gc.freeze()
     birth = _serve()
     _settle_in(birth)
-    _end(_ended(subject, agent, birth))
+    _end(_ended(subject, birth))
 
 
-def _ended(subject: Subject, agent: Any, birth: Birth) -> int:
+def _ended(subject: Subject, birth: Birth) -> int:
     """Run the subject as a program of its own would be; its exit code."""
     try:
+        load_setup(subject)
+        _begin(birth.orders)
         if subject.kind == "script":
             files.watch(birth.orders)
             _run_script(subject)
             bodies.tell_unknown_stub()
         else:
-            _run_agent(subject, agent or load_agent(subject), birth)
+            agent = load_agent(subject)
+            if bodies.tell_unknown_stub() is not None:
+                return UsageError.exit_code
+            _run_agent(subject, agent, birth)
     except SystemExit as ended:
         return _code(ended)
     except BaseException:  # noqa: BLE001 - shown as the interpreter shows it
@@ -120,19 +122,20 @@ def _end(code: int) -> None:
     os._exit(code)
 
 
-def _loaded(subject: Subject) -> Any:
-    """Import the target before any process is forked, unless that would leave threads behind."""
+def _prepare(subject: Subject) -> None:
+    """Put the points into perdure, before anything is loaded that uses it."""
+    sys.path[:0] = [path for path in subject.paths if path not in sys.path]
     writes.prepare()
     bodies.prepare()
     hurry.prepare()
     senders.prepare()
     _keep_configured_store()
     bodies.stubs.update({name: value.encode() for name, value in subject.stubs.items()})
-    load_setup(subject)
-    if subject.kind == "script":
-        return None
-    agent = load_agent(subject)
-    return agent if threading.active_count() == 1 else None
+
+
+def _absolute(app: str) -> str:
+    """A file where it lies now; a module is found by its name."""
+    return str(Path(app).absolute()) if app.endswith(".py") else app
 
 
 def _keep_configured_store() -> None:
@@ -226,10 +229,14 @@ def _settle_in(birth: Birth) -> None:
         opened = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(opened, descriptor)
         os.close(opened)
-    if birth.orders.clock:
-        skew.follow(Path(birth.orders.clock))
-    trap.arm(birth.orders)
-    hurry.begin(birth.orders.skipped_seconds)
+
+
+def _begin(orders: Orders) -> None:
+    """From here on its time is what it is told, and its points are counted."""
+    if orders.clock:
+        skew.follow(Path(orders.clock))
+    trap.arm(orders)
+    hurry.begin(orders.skipped_seconds)
 
 
 def _run_script(subject: Subject) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -16,7 +18,7 @@ from msgspec import Struct
 
 import perdure
 from perdure import clock
-from perdure.errors import InternalError, UsageError
+from perdure.errors import InternalError
 from perdure.testing.crash.child import Birth, Told
 from perdure.testing.crash.subject import environment
 
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
     from perdure.testing.crash.trap import Orders
 
 KILLED: Final = -signal.SIGKILL
-_LOAD_SECONDS: Final = 120.0
+_HASH_SEEDS: Final = ("1", "2")
+"""Fixed, so that a trial that failed fails again; one that the user has set stands."""
+
+_numbers: Final = itertools.count(1)
 
 
 class Ended(Struct, frozen=True):
@@ -121,51 +126,35 @@ class Life:
 
 
 class Nursery:
-    """A process that has loaded the subject and forks one for each request; lives as long as the block."""
+    """Where the processes under test come from; lives as long as the block.
+
+    Processes of one trial come in turn from two that have loaded perdure and the agent's libraries, and that put what
+    they hash in different orders: as a program that is started again does. So do the first ones of two trials.
+    """
 
     def __init__(self, subject: Subject, settings: dict[str, str]) -> None:
         self._subject = subject
         self._settings = settings
-        self._lives: dict[int, Life] = {}
-        self._lock = threading.Lock()
-        self._numbers = 0
-        self._is_stopped = False
+        self._births: Counter[str] = Counter()
+        self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "perdure.testing.crash.child", msgspec.json.encode(self._subject).decode()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=self.environment({}),
-            start_new_session=True,  # Ctrl-C is for the campaign, which ends them all
-        )
-        try:
-            self._refuse_unusable()
-        except BaseException:
-            self.__exit__()
-            raise
-        threading.Thread(target=self._listen, name="perdure-crash-nursery", daemon=True).start()
+        with contextlib.ExitStack() as opening:
+            plain = self.environment({})
+            made = [{"PYTHONHASHSEED": seed, **plain} for seed in _HASH_SEEDS]
+            self._cradles = [opening.enter_context(Cradle(self._subject, environment)) for environment in made]
+            for cradle in self._cradles:
+                cradle.expect_ready()
+            self._stack = opening.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._stack.close()
 
     def stop(self) -> None:
         """End every process at once, and start none any more: whoever waits for one hears that it was killed."""
-        with self._lock:
-            self._is_stopped = True
-            if self._process.stdin is not None:
-                with contextlib.suppress(OSError):
-                    self._process.stdin.close()
+        for cradle in self._cradles:
+            cradle.stop()
 
     def environment(self, settings: dict[str, str]) -> dict[str, str]:
         """The environment of a process: it finds the very perdure that started the campaign."""
@@ -185,55 +174,79 @@ class Nursery:
     ) -> Life:
         """Start a process in this folder."""
         life = Life(orders.life, logs / f"{orders.life}.out", logs / f"{orders.life}.err", timeout_seconds)
-        with self._lock:
-            self._numbers += 1
-            self._lives[self._numbers] = life
-            birth = Birth(
-                number=self._numbers,
-                folder=str(folder),
-                environment=self.environment(settings),
-                orders=orders,
-                out=str(logs / f"{orders.life}.out"),
-                err=str(logs / f"{orders.life}.err"),
-                pardon=pardon,
-            )
-            self._write(msgspec.json.encode(birth) + b"\n")
+        birth = Birth(
+            folder=str(folder),
+            environment=self.environment(settings),
+            orders=orders,
+            out=str(logs / f"{orders.life}.out"),
+            err=str(logs / f"{orders.life}.err"),
+            pardon=pardon,
+        )
+        self._births[orders.trial] += 1
+        turn = self._births[orders.trial] + sum(orders.trial.encode())
+        self._cradles[turn % len(self._cradles)].bear(life, birth)
         return life
 
-    def _write(self, line: bytes) -> None:
-        if self._process.stdin is None:
-            raise AssertionError
-        if self._is_stopped:
-            raise KeyboardInterrupt
-        try:
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
-        except OSError as error:
-            raise InternalError(
-                "The process that starts the processes under test has ended.",
-                safe="nothing of yours was touched.",
-                hint="this is a fault in perdure: please report it",
-            ) from error
 
-    def _refuse_unusable(self) -> None:
-        if self._process.stdout is None:
+class Cradle:
+    """One process that forks others when it is asked to."""
+
+    def __init__(self, subject: Subject, environment: dict[str, str]) -> None:
+        self._lives: dict[int, Life] = {}
+        self._lock = threading.Lock()
+        self._is_stopped = False
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "perdure.testing.crash.child", msgspec.json.encode(subject).decode()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the campaign, which ends them all
+        )
+        if self._process.stdin is None or self._process.stdout is None:
             raise AssertionError
-        line = self._process.stdout.readline()
-        told = msgspec.json.decode(line, type=Told) if line else Told(unusable="it ended while it was being loaded")
-        if told.hint:
-            raise UsageError(told.unusable, safe="nothing was started.", hint=told.hint)
-        if told.unusable:
-            last = told.unusable.strip().splitlines()[-1]
-            raise UsageError(
-                f"{self._subject.shown or self._subject.app} cannot be loaded in a process of its own: {last}",
-                safe="nothing was started.",
-                hint="mend it, then try again; modules are looked for where you are, and beside the file",
-            )
+        self._asking, self._answers = self._process.stdin, self._process.stdout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._asking.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._answers.close()
+
+    def expect_ready(self) -> None:
+        """Wait until it has loaded what can be loaded once, and hear what it tells from here on."""
+        if not self._answers.readline():
+            raise _gone()
+        threading.Thread(target=self._listen, name="perdure-crash-nursery", daemon=True).start()
+
+    def bear(self, life: Life, birth: Birth) -> None:
+        """Have a process forked."""
+        with self._lock:
+            if self._is_stopped:
+                raise KeyboardInterrupt
+            number = next(_numbers)
+            self._lives[number] = life
+            try:
+                self._asking.write(msgspec.json.encode(msgspec.structs.replace(birth, number=number)) + b"\n")
+                self._asking.flush()
+            except OSError as error:
+                raise _gone() from error
+
+    def stop(self) -> None:
+        """End its processes, and start none any more."""
+        with self._lock:
+            self._is_stopped = True
+            with contextlib.suppress(OSError):
+                self._asking.close()
 
     def _listen(self) -> None:
-        if self._process.stdout is None:
-            raise AssertionError
-        for line in self._process.stdout:
+        for line in self._answers:
             told = msgspec.json.decode(line, type=Told)
             life = self._lives.get(told.number)
             if life is not None:
@@ -242,5 +255,13 @@ class Nursery:
                     self._lives.pop(told.number, None)
         with self._lock:
             left = list(self._lives.values())
-        for life in left:  # the nursery is gone, and took them with it
+        for life in left:  # the process that forked them is gone, and took them with it
             life.hear(Told(pid=life.pid, status=KILLED))
+
+
+def _gone() -> InternalError:
+    return InternalError(
+        "The process that starts the processes under test has ended.",
+        safe="nothing of yours was touched.",
+        hint="this is a fault in perdure: please report it",
+    )

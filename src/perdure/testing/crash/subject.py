@@ -89,7 +89,6 @@ def _is_importable(name: str) -> bool:
 
 def load_setup(subject: Subject) -> None:
     """Import what every process needs first."""
-    sys.path[:0] = [path for path in subject.paths if path not in sys.path]
     for each in subject.setup:
         load_module(each)
 
