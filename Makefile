@@ -5,7 +5,7 @@ RECENT_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 PIP_INSTALL = .venv/bin/python -m pip install -qq --disable-pip-version-check
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/perdure-installed ## Watch an agent get killed half way and resume
 	@PATH="$$(pwd)/.venv/bin:$$PATH"; export PATH; unset PERDURE_STORE; \
@@ -31,8 +31,13 @@ docs: .venv/installed ## Write the reference anew and build the site into build/
 	@.venv/bin/python -m sphinx -b html -W --keep-going -q -j auto docs build/docs
 	@echo 'build/docs/index.html'
 
-torture: .venv/installed ## Run the long campaigns of crashes
-	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 -m torture
+torture: torture-stores torture-frameworks ## Run the long campaigns of crashes, both of them
+
+torture-stores: .venv/installed ## Stores, engine, workers, crash kit: half an hour
+	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 -m torture --ignore tests/adapters
+
+torture-frameworks: .venv/installed ## Scripts and adapters of every framework, in environments of their own
+	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 -m torture tests/adapters
 
 clean: ## Remove .venv, other environments, builds and caches
 	@rm -rf .venv .venv-frameworks build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -64,4 +69,4 @@ clean: ## Remove .venv, other environments, builds and caches
 	@$(PIP_INSTALL) -e '.[bench]'
 	@touch $@
 
-.PHONY: help demo test check bench docs torture clean
+.PHONY: help demo test check bench docs torture torture-stores torture-frameworks clean
