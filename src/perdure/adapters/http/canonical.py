@@ -52,6 +52,9 @@ _SPOKEN: Final = ("content", "text", "parts", "output", "input", "prompt")
 """The fields in which a message has its text."""
 
 _ABOUT_CHARACTERS: Final = 60
+_READ_CHARACTERS: Final = 600
+"""Of a long text no more is looked at to tell what it is about."""
+
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _Item = TypeVar("_Item")
 _fields: Final = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -259,8 +262,8 @@ def text_in(message: bytes | Raw) -> str:
 
 def shortened(text: str, most: int = _ABOUT_CHARACTERS) -> str:
     """One line of a text."""
-    words = " ".join(text.split())
-    return words if len(words) <= most else words[: most - 1] + "…"
+    words = " ".join(text[:_READ_CHARACTERS].split())
+    return words if len(words) <= most and len(text) <= _READ_CHARACTERS else words[: most - 1] + "…"
 
 
 def _texts(value: Any) -> list[str]:
