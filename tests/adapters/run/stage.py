@@ -22,12 +22,20 @@ from tests.crash import killer
 
 RUN_ID = "trial"
 
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # it would look for prices where nothing can be reached
 for library in ("httpx", "httpx2"):
     when_imported(library, httpx.patch)
 seams.install()
 for framework in os.environ.get("STAGE_FRAMEWORKS", "").split():
     importlib.import_module(framework)
-for late in ("anyio._backends._asyncio", "httpcore2", "openai.resources.chat", "openai.lib.streaming.chat", "tomllib"):
+for late in (
+    "anyio._backends._asyncio",
+    "httpcore",
+    "httpcore2",
+    "openai.resources.chat",
+    "openai.lib.streaming.chat",
+    "tomllib",
+):
     with contextlib.suppress(ImportError):  # what every process of a trial would load for itself
         importlib.import_module(late)
 

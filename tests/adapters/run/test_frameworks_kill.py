@@ -52,10 +52,20 @@ FRAMEWORKS = [
     Framework("Pydantic AI", "with_pydantic_ai.py", ("pydantic_ai", "pydantic_ai.models.openai")),
     Framework("MCP", "with_mcp.py", ("mcp", "mcp.client.stdio", "openai")),
 ]
+LITELLM = ("litellm", "litellm.responses.mcp.litellm_proxy_mcp_handler")
+ADK = (
+    "google.adk.agents.llm_agent",
+    "google.adk.auth.auth_preprocessor",
+    "google.adk.flows.llm_flows.auto_flow",
+    "google.adk.models.google_llm",
+    "google.adk.runners",
+    "google.adk.workflow._workflow",
+    "google.genai",
+)
 HEAVY = [
-    Framework("litellm", "with_litellm.py", ("litellm",), environment="litellm"),
+    Framework("litellm", "with_litellm.py", LITELLM, environment="litellm"),
     Framework("Agent Framework", "with_agent_framework.py", ("agent_framework.openai",), environment="agent-framework"),
-    Framework("Google ADK", "with_google_adk.py", ("google.adk", "google.genai"), environment="google-adk"),
+    Framework("Google ADK", "with_google_adk.py", ADK, environment="google-adk"),
     Framework("CrewAI", "with_crewai.py", ("crewai",), environment="crewai", variants=("whole", "parallel")),
 ]
 SAMPLED = {
