@@ -314,6 +314,16 @@ def test_target_that_cannot_be_used_is_named(agent: Any, target: str, said: str)
     assert not agent.database.exists()
 
 
+@pytest.mark.parametrize("imported", ["from .prices import price", "from shop.prices import price"])
+def test_file_that_needs_its_package_is_a_part_of_it(place: Any, imported: str) -> None:
+    (place.folder / "src" / "shop").mkdir(parents=True)
+    place.write("src/shop/__init__.py", "")
+    place.write("src/shop/prices.py", "def price(): return 12")
+    place.write("src/shop/desk.py", f"{imported}\n@perdure.agent\ndef quote() -> int: return price()")
+    result = place.perdure("run", "src/shop/desk.py:quote")
+    assert (result.code, result.out) == (0, "12\n"), result
+
+
 def test_only_agent_of_a_file_needs_no_name(agent: Any) -> None:
     assert agent.perdure("run", "work.py:", "pages=1").code == 0
 

@@ -111,6 +111,35 @@ def misled() -> int:
     return look(sum(SEEN))
 
 
+@perdure.effect
+def announce(text: str) -> str:
+    """Says nothing of what it was given."""
+    return "announced"
+
+
+@perdure.agent
+def oblivious() -> str:
+    """What it announces is what this process remembers."""
+    remember(1)
+    remember(2)
+    return announce(f"seen {SEEN}")
+
+
+@perdure.agent
+def verbose() -> str:
+    """What it announces differs only after more than anybody reads."""
+    remember(1)
+    remember(2)
+    return announce(f"{'so ' * 500}seen {SEEN}")
+
+
+@perdure.agent
+def seasonal() -> str:
+    """Announces one thing in both uncrashed runs, and another ever after."""
+    look(1)
+    return announce("spring" if trial_number() < 3 else "summer")
+
+
 @perdure.agent
 def dated() -> str:
     return f"{look(1)} at {perdure.now().isoformat()}"

@@ -374,6 +374,11 @@ def test_without_the_kill_the_command_says_that_nothing_landed_and_fails(place: 
         (["app.py:report", "--answer", "{", "--", "number=1"], 2, "is not JSON", "quote it"),
         (["app.py:report", "--setup", "nosuch.py", "--", "number=1"], 2, "does not exist", "name a file"),
         (["app.py:report", "--copy", "nosuch", "--", "number=1"], 2, "cannot be copied", "name a file"),
+        (["app.py:report", "--timeout", "nan", "--", "number=1"], 2, "--timeout nan is no number", "--timeout 60"),
+        (["app.py:report", "--timeout", "inf", "--", "number=1"], 2, "--timeout inf is no number", "--timeout 60"),
+        (["app.py:report", "--timeout", "0", "--", "number=1"], 2, "--timeout 0 is no number", "--timeout 60"),
+        (["app.py:report", "--timeout", "-1", "--", "number=1"], 2, "--timeout -1 is no number", "--timeout 60"),
+        (["app.py:report", "--outside-delay", "nan", "--", "number=1"], 2, "--outside-delay nan is no", "0 or more"),
     ],
 )
 def test_bad_input_is_refused_in_three_lines(
@@ -388,6 +393,17 @@ def test_bad_input_is_refused_in_three_lines(
     assert message in lines[0]
     assert hint in lines[2]
     assert not list((place.folder / "trials").iterdir())
+
+
+@pytest.mark.parametrize("target", ["app.py:report", "script.py"])
+def test_place_without_room_for_a_trial_is_a_full_disk_and_names_the_way_out(place: Place, target: str) -> None:
+    place.write("script.py", "import app\nprint(perdure.run(app.report, 1, run_id='one'))")
+    words = ["--", "number=1"] if ":" in target else []
+    result = crash(place, target, *words, PERDURE_ROOM_MB="900000000")
+    assert result.code == 6, result
+    message, _, hint = result.err.splitlines()
+    assert message.endswith(" MB are needed to begin anything.")
+    assert hint == "     do: name a folder where there is room for the trials: --folder PATH"
 
 
 def digests(folder: Path) -> dict[str, Any]:

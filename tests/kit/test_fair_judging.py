@@ -11,7 +11,7 @@ import pytest
 from perdure.testing.crash import report as reports
 from perdure.testing.crash.agreement import Agreed
 from perdure.testing.crash.campaign import Laboratory, Report
-from perdure.testing.crash.modes import Plan
+from perdure.testing.crash.modes import Plan, every
 from perdure.testing.crash.options import Options
 from perdure.testing.crash.points import find_point
 from perdure.testing.crash.subject import agent_subject
@@ -21,6 +21,7 @@ from tests.kit.campaigns import described
 from tests.kit.test_modes_tools import needs_power
 
 Campaign = Callable[..., Report]
+WINDOWS = ("before_intent", "after_receipt")
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_step_that_gives_another_value_when_it_runs_anew_is_no_fault(campaign: C
     assert (report.tally.equal, report.tally.not_compared) == (0, 1)
     told = reports.text(report)
     assert "0  of 0 compared; 1 not compared: a step gave another value" in told
-    assert told.endswith("1 result could not be compared.")
+    assert "1 result could not be compared.\n" in told
     assert reports.campaign_object(report).results_not_compared == 1
 
 
@@ -111,6 +112,35 @@ def test_value_recorded_before_a_kill_must_be_the_same_afterwards(tmp_path: Path
 def test_step_that_is_given_other_arguments_after_a_kill_is_a_fault(campaign: Campaign) -> None:
     report = campaign(doubter.misled, at=("remember@main.0:recorded",))
     assert set(kinds(report)) == {"result", "values"}
+
+
+@pytest.mark.parametrize("mode", ["every", "racers", "during-recovery", "clock-jump"])
+def test_effect_that_is_performed_with_other_arguments_after_a_kill_is_a_fault(campaign: Campaign, mode: str) -> None:
+    report = campaign(doubter.oblivious, mode=mode, at=("announce@main.2:before_intent",), racers=2)
+    faults = [fault for fault in report.tally.faults if fault.kind == "arguments"]
+    assert {fault.what for fault in faults} == {
+        "announce@main.2 was performed as announce(text='seen []') instead of announce(text='seen [1, 2]')"
+    }
+    assert "× an effect was performed with other arguments" in reports.text(report)
+    assert {*kinds(report)} == {"arguments"}
+
+
+def test_arguments_that_look_alike_are_shown_where_they_differ(campaign: Campaign) -> None:
+    report = campaign(doubter.verbose, at=("announce@main.2:before_intent",))
+    (fault,) = report.tally.faults
+    assert fault.kind == "arguments"
+    assert 'so seen []"' in fault.what
+    assert 'so seen [1, 2]"' in fault.what
+
+
+def test_effect_that_the_agent_itself_gives_other_arguments_is_no_fault(tmp_path: Path) -> None:
+    with Laboratory(agent_subject(doubter.seasonal), Options(jobs=2, folder=str(tmp_path))) as laboratory:
+        before, after = (find_point(laboratory.reference.points, f"announce:{each}") for each in WINDOWS)
+        alone = laboratory.play([Plan("every", (before,))], every.play)
+        tally = laboratory.play([Plan("every", (point,)) for point in (before, after)], every.play)
+    assert [fault.kind for fault in alone.faults] == ["arguments"]  # only a process that nobody killed can tell
+    assert tally.faults == []
+    assert {*tally.swaying} == {"announce@main.1"}
 
 
 def test_fields_that_uncrashed_runs_agree_on_are_compared_where_others_differ(campaign: Campaign) -> None:

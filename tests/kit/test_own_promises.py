@@ -18,6 +18,7 @@ from perdure.testing.crash.campaign import Laboratory, Report
 from perdure.testing.crash.grounds import UNSYNCED
 from perdure.testing.crash.options import Options
 from perdure.testing.crash.points import Point
+from perdure.testing.crash.reference import compared
 from perdure.testing.crash.subject import Subject, agent_subject
 from perdure.testing.crash.tally import Fault, Tally, forgiven
 from perdure.testing.crashing import Crash, CrashFailed
@@ -25,6 +26,7 @@ from tests.kit import doubter
 from tests.kit.campaigns import described
 from tests.kit.test_modes_planted import crash
 from tests.kit.test_modes_tools import needs_power
+from tests.kit.test_reference import observation
 
 Campaign = Callable[..., Report]
 
@@ -105,7 +107,7 @@ def test_effect_of_a_varying_agent_that_is_repeated_is_still_a_fault(campaign: C
     report = campaign(doubter.fickle, at=("blurt:after_effect",), setup="swallowed_doubt")
     assert kinds(report) == ["repeated"]
     sound = [Fault(kind, "") for kind in ("rerun", "repeated", "again", "stuck", "unsaved")]
-    held = [Fault(kind, "") for kind in ("missed", "extra", "lost", "result", "values", "files")]
+    held = [Fault(kind, "") for kind in ("missed", "extra", "lost", "arguments", "result", "values", "files")]
     tally = Tally(planned=3, landed=2, repeated=2, lost=1, varies="look@main.0", faults=[*sound, *held])
     assert forgiven(tally).faults == sound
     assert (tally.planned, tally.unreached, tally.repeated, tally.lost) == (2, 1, 1, 0)
@@ -128,12 +130,30 @@ def test_order_in_which_children_are_claimed_is_not_called_nondeterminism(campai
 def test_write_of_bookkeeping_that_did_not_come_is_no_missed_kill(tmp_path: Path) -> None:
     from perdure.testing.crash.modes import Plan, every
 
-    late, call = Point("claim_run", "inside", occurrence=9), Point("look", "inside_step", "main.9")
     with Laboratory(agent_subject(doubter.middle, 2), Options(jobs=2, folder=str(tmp_path))) as laboratory:
-        tally = laboratory.play([Plan("every", (late,))], every.play)
-        missed = laboratory.play([Plan("every", (call,))], every.play)
-    assert (tally.planned, tally.landed, tally.unreached, tally.faults) == (0, 0, 1, [])
-    assert [fault.kind for fault in missed.faults] == ["missed"]
+        child = next(label for label in sorted(laboratory.reference.runs) if label)
+        by_chance = [
+            Point("claim_run", "inside", occurrence=9),
+            Point("record_ended", "inside", occurrence=9),
+            Point("record_ended", "inside", child, occurrence=9),
+            Point("record_attempt", "inside", f"{child}main.0"),
+            Point("look", "inside_step", f"{child}main.0", occurrence=9),
+        ]
+        calls = [Point("look", "inside_step", key) for key in ("main.9", f"{child}main.9")]
+        calls += [Point("record_attempt", "inside", "main.0")]
+        tally = laboratory.play([Plan("every", (point,)) for point in by_chance], every.play)
+        missed = laboratory.play([Plan("every", (call,)) for call in calls], every.play)
+    assert (tally.planned, tally.landed, tally.unreached, tally.faults) == (0, 0, len(by_chance), [])
+    assert [fault.kind for fault in missed.faults] == ["missed"] * len(calls)
+
+
+def test_attempt_of_a_child_that_only_one_uncrashed_run_records_is_not_called_nondeterminism() -> None:
+    attempt, call = Point("record_attempt", "inside", "child.00/main.1"), Point("look", "recorded", "child.00/main.1")
+    runs = frozenset({"", "child.00/"})
+    one, other = (observation(points=points, runs=runs) for points in ((call,), (call, attempt)))
+    reference = compared(one, other, explore=lambda rows: [])
+    (told,) = list(reports.points_text("app.py:parent", reference))[-1:]
+    assert "in 1 write of their bookkeeping (record_attempt@child.00/main.1:inside), as runs do" in told
 
 
 @needs_power
@@ -170,7 +190,23 @@ def test_files_that_are_named_must_be_left_as_without_a_kill(campaign: Campaign)
     assert sound.is_fine, described(sound)
     told = reports.text(sound)
     assert "files equal                 1  out" in told
-    assert told.endswith("Compared were results, recorded values, and out.")
+    assert "Compared were results, recorded values, and out.\n" in told
+
+
+def test_files_that_are_written_and_not_compared_are_named(campaign: Campaign) -> None:
+    report = campaign(doubter.noting, at=("write:recorded",), compare=("out",))
+    assert reports.uncompared_files(report) == ["notes.txt"]
+    assert "It writes notes.txt, and that was not compared: --compare PATH does." in reports.text(report)
+    assert reports.campaign_object(report).files_not_compared == ("notes.txt",)
+    whole = campaign(doubter.noting, at=("write:recorded",), compare=(".",))
+    assert "not compared" not in reports.text(whole)
+
+
+def test_file_that_was_only_copied_is_not_called_written(campaign: Campaign, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("7")
+    report = campaign(doubter.noting, at=("write:recorded",), files=(str(kept),))
+    assert reports.uncompared_files(report) == ["notes.txt", "out/1.txt"]
 
 
 def test_file_in_which_uncrashed_runs_differ_is_not_compared_and_named(campaign: Campaign) -> None:

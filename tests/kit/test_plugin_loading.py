@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -193,6 +194,44 @@ def test_failed_campaign_is_reported_without_a_traceback_of_ours(project: Projec
     assert "perdure/testing" not in said.partition("short test summary")[0].replace(str(project.folder), "")
 
 
+def test_command_that_replays_finds_an_agent_in_a_package_below_src(project: Project) -> None:
+    project.write("pyproject.toml", "[tool.pytest.ini_options]\npythonpath = ['src']\ntestpaths = ['tests']\n")
+    project.write("src/shop/__init__.py", "")
+    project.write("src/shop/count.py", "SEEN = []\n")
+    project.write(
+        "src/shop/core.py",
+        """
+        import perdure
+
+        from .count import SEEN
+
+        @perdure.step
+        def see(number: int) -> int:
+            SEEN.append(number)
+            return number
+
+        @perdure.agent
+        def bad() -> int:
+            see(1)
+            see(2)
+            return len(SEEN)
+        """,
+    )
+    project.write(
+        "tests/test_shop.py", "from shop.core import bad\ndef test_bad(crash): crash(bad).at('see:recorded')\n"
+    )
+    said = project.pytest("-q", code=1)
+    (replay,) = [line.partition("replay: ")[2] for line in said.splitlines() if "replay: " in line]
+    assert replay == "PYTHONPATH=src perdure crash shop.core:bad --at see@main.0:recorded"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "PYTEST_"))}
+    command = [sys.executable, "-P", "-m", *shlex.split(replay)[1:]]
+    again = subprocess.run(
+        command, cwd=project.folder, env={**kept, "PYTHONPATH": "src"}, capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 1, again.stderr
+    assert "it returned 1 instead of 2" in again.stdout
+
+
 def test_questions_without_an_answer_and_answers_without_a_question_fail_plainly(project: Project) -> None:
     project.write(
         "test_people.py",
@@ -361,10 +400,20 @@ def test_errors_of_campaigns_name_methods_of_the_fixture(project: Project) -> No
 
         def test_plain_function(crash):
             crash(sells, 1).stub(print, "x").every_point()
+
+        def test_closure(crash):
+            @perdure.agent
+            def inner() -> int:
+                return 1
+
+            crash(inner).every_point()
+
+        def test_endless(crash):
+            crash(sells, 1).options(timeout_seconds=float("nan")).every_point()
         """,
     )
     said = project.pytest("-q", code=1)
-    assert "6 failed" in said
+    assert "8 failed" in said
     assert ".stub('chrage', …): there is no step and no effect 'chrage'" in said
     assert "did you mean .stub('charge', …)?" in said
     assert ".at('chrage', 'after_effect'): the run has no such point" in said
@@ -372,6 +421,10 @@ def test_errors_of_campaigns_name_methods_of_the_fixture(project: Project) -> No
     assert "say what it gets: .answering(VALUE)" in said
     assert ".racers(1): a race needs at least two processes" in said
     assert "print is neither a step nor an effect" in said
+    assert "do: put @perdure.step or @perdure.effect above its def" in said
+    assert "inner is defined inside a function: no other process can import it" in said
+    assert "do: define the agent at the top of its module" in said
+    assert ".options(timeout_seconds=nan) is no number of seconds" in said
     assert "--" not in "\n".join(line for line in said.splitlines() if line.startswith("E "))
     assert not list(project.folder.glob("*.charged"))
 

@@ -19,6 +19,7 @@ import click
 
 from perdure.cli.misuse import did_you_mean
 from perdure.engine.agent import heard_declarations, spec_of
+from perdure.engine.loading import load_file
 from perdure.engine.session import refusing_runs
 from perdure.errors import PerdureError, UsageError
 from perdure.telemetry.text import legible
@@ -91,7 +92,7 @@ def load(app: str, *, said: str) -> ModuleType:
         raise _names_agent(said, app.rpartition(":")[2])
     try:
         with refusing_runs(_guard_needed(app)):
-            return _load_file(path.absolute()) if is_file else _load_module(app)
+            return load_file(path.absolute()) if is_file else _load_module(app)
     except PerdureError:
         raise
     except (Exception, SystemExit) as error:
@@ -119,19 +120,6 @@ def _file_like(app: str) -> str:
     path = Path(app)
     scripts = [str(path.parent / each.name) for each in path.parent.glob("*.py")]
     return did_you_mean(app if path.suffix == ".py" else f"{app}.py", scripts, cutoff=0.7)
-
-
-def _load_file(path: Path) -> ModuleType:
-    """Load a script under its own name, not as `__main__`, with its folder importable as when it is run."""
-    sys.path.insert(0, str(path.parent))
-    name = path.stem
-    specification = importlib.util.spec_from_file_location(name, path)
-    if specification is None or specification.loader is None:
-        raise ImportError(f"{path.name} is not a Python file")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module
-    specification.loader.exec_module(module)
-    return module
 
 
 def _load_module(name: str) -> ModuleType:

@@ -80,9 +80,7 @@ def _choice_options(command: F) -> F:
             click.option("--seed", metavar="S", type=click.IntRange(0), help="What random choices are made from."),
             click.option("--dry-run", is_flag=True, help="List the points of the run, and kill nothing."),
             click.option("--jobs", metavar="N", type=click.IntRange(1), help="Trials at once: as many as cores."),
-            click.option(
-                "--timeout", metavar="SECONDS", type=click.FloatRange(0.1), default=60.0, help="For one process: 60."
-            ),
+            click.option("--timeout", metavar="SECONDS", type=float, default=60.0, help="For one process: 60."),
             click.option("--answer", metavar="JSON", help="Answers every question; else its first option."),
             click.option("--signal", "signals", metavar="NAME=JSON", multiple=True, help="What a signal brings."),
             click.option("--setup", metavar="FILE", multiple=True, help="A file or module that is loaded first."),
@@ -97,7 +95,7 @@ def _choice_options(command: F) -> F:
             click.option(
                 "--outside-delay",
                 metavar="SECONDS",
-                type=click.FloatRange(0),
+                type=float,
                 default=0.0,
                 help="How late what is done to the outside lands.",
             ),

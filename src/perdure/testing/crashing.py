@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -33,7 +34,10 @@ _AROUND: Final = 12
 _METHODS: Final = (
     (r"--copy FILE", ".copying(FILE)"),
     (r"--copy (\S+)", r".copying('\1')"),
-    (r"--timeout SECONDS", ".options(timeout_seconds=SECONDS)"),
+    (r"--timeout ([^\s,]+)", r".options(timeout_seconds=\1)"),
+    (r"--outside-delay ([^\s,]+)", r".options(outside_seconds=\1)"),
+    (r"--folder PATH", ".options(folder=PATH)"),
+    (r"let it take arguments, after --, or read", "let it take arguments, or read"),
     (r"--setup FILE", ".setup(FILE)"),
     (r"--stub NAME=JSON", ".stub(NAME, VALUE)"),
     (r"--stub (\S+?)=…", r".stub('\1', …)"),
@@ -70,8 +74,12 @@ class Crash:
 
     def __call__(self, agent: Callable[..., Any], *args: Any, **kwargs: Any) -> Campaign:
         """What is to be killed; nothing is started yet."""
-        options = Options(jobs=self._jobs, folder=str(self._folder))
-        subject = _typed(agent_subject(agent, *args, **kwargs), agent)
+        __tracebackhide__ = True
+        try:
+            subject, place = _typed(agent_subject(agent, *args, **kwargs), agent)
+        except PerdureError as error:
+            raise _refused(error) from None
+        options = Options(jobs=self._jobs, folder=str(self._folder), found_in=place)
         self._promised.append(Promised(subject.shown))
         return Campaign(subject, options, self._promised[-1])
 
@@ -140,6 +148,7 @@ class Campaign:
 
     def stub(self, function: Callable[..., Any] | str, value: Any) -> Self:
         """Let a step or effect return this instead of being executed."""
+        __tracebackhide__ = True
         stubs = {**self._subject.stubs, _name_of(function): msgspec.json.encode(value).decode()}
         return type(self)(msgspec.structs.replace(self._subject, stubs=stubs), self._options, self._promised)
 
@@ -166,10 +175,16 @@ class Campaign:
 
     def options(self, **options: Any) -> Self:
         """Choose anything else that `perdure.testing.crash.options.Options` has."""
+        __tracebackhide__ = True
         return self._with(**options)
 
     def _with(self, **options: Any) -> Self:
-        return type(self)(self._subject, msgspec.structs.replace(self._options, **options), self._promised)
+        __tracebackhide__ = True
+        try:
+            chosen = msgspec.structs.replace(self._options, **options)
+        except PerdureError as error:
+            raise _refused(error) from None
+        return type(self)(self._subject, chosen, self._promised)
 
     def _play(self, mode: str, **options: Any) -> Report:
         __tracebackhide__ = True
@@ -178,10 +193,15 @@ class Campaign:
             with Laboratory(self._subject, msgspec.structs.replace(self._options, **options)) as laboratory:
                 report = laboratory.campaign(mode)
         except PerdureError as error:
-            raise CrashFailed(in_words_of_fixture("\n".join(error.lines()))) from None
+            raise _refused(error) from None
         if not report.is_fine:
             raise CrashFailed("\n".join(_told(report)), report)
         return report
+
+
+def _refused(error: PerdureError) -> CrashFailed:
+    """An error of ours as the failure of a test, with what is safe and what to do."""
+    return CrashFailed(in_words_of_fixture("\n".join(error.lines())))
 
 
 def in_words_of_fixture(text: str) -> str:
@@ -197,22 +217,48 @@ def _name_of(function: Callable[..., Any] | str) -> str:
         return function
     spec = call.spec_of(getattr(function, "__func__", function))
     if spec is None:
-        raise UsageError(
-            f"{getattr(function, '__qualname__', function)!s} is neither a step nor an effect.",
-            safe="nothing was started.",
-            hint="put @perdure.step or @perdure.effect above its def",
+        __tracebackhide__ = True
+        raise _refused(
+            UsageError(
+                f"{getattr(function, '__qualname__', function)!s} is neither a step nor an effect.",
+                safe="nothing was started.",
+                hint="put @perdure.step or @perdure.effect above its def",
+            )
         )
     return spec.name
 
 
-def _typed(subject: Subject, agent: Callable[..., Any]) -> Subject:
-    """The subject as it would be named on a command line, so that a trial can be replayed there."""
+def _typed(subject: Subject, agent: Callable[..., Any]) -> tuple[Subject, str]:
+    """The subject as it would be named on a command line, so that a trial can be replayed there; and the folder in
+    which that must look for its module, empty where it does.
+    """
     function = inspect.unwrap(spec_of(agent).function)
     file = inspect.getsourcefile(function)
-    target = f"{os.path.relpath(file)}:{function.__qualname__}" if file else subject.shown
+    module, place = _named_from_here(Path(file)) if file else ("", "")
+    target = f"{module}:{function.__qualname__}" if module else subject.shown
     given: dict[str, Any] = msgspec.json.decode(subject.arguments)
     words = [f"{name}={msgspec.json.encode(value).decode()}" for name, value in given.items()]
-    return msgspec.structs.replace(subject, shown=target, words=tuple(words))
+    return msgspec.structs.replace(subject, shown=target, words=tuple(words)), place
+
+
+def _named_from_here(file: Path) -> tuple[str, str]:
+    """A file as a command line names it; one in a package as its module, and the folder that it is found in.
+
+    Loaded as a file, a module of a package has no package, and none of its relative imports works.
+    """
+    root = file.absolute().parent
+    while (root / "__init__.py").exists():
+        root = root.parent
+    if root == file.absolute().parent:
+        return os.path.relpath(file), ""
+    parts = file.absolute().relative_to(root).with_suffix("").parts
+    is_known = root == Path.cwd() or str(root) in _installed()
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts), "" if is_known else os.path.relpath(root)
+
+
+def _installed() -> set[str]:
+    """Where packages are found that are installed."""
+    return {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")}
 
 
 def _told(report: Report) -> Iterator[str]:

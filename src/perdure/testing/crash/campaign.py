@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import shutil
 import tempfile
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from msgspec import Struct
 
 from perdure import clock
-from perdure.errors import UsageError
+from perdure.errors import StoreFull, UsageError
 from perdure.testing.crash.bodies import UNKNOWN_STUB
 from perdure.testing.crash.contents import refuse_elsewhere, refuse_missing
 from perdure.testing.crash.leftovers import FOLDERS, claimed, sweep
@@ -79,7 +80,7 @@ class Laboratory:
         with contextlib.ExitStack() as stack:
             parent = Path(self.options.folder or tempfile.gettempdir())
             sweep(parent, server=self.options.store)
-            self.folder = Path(tempfile.mkdtemp(prefix=FOLDERS, dir=parent))
+            self.folder = _new_folder(parent)
             stack.callback(self._clear)
             if not self.options.keep:
                 stack.enter_context(claimed(self.folder))
@@ -178,7 +179,7 @@ class Laboratory:
 
     def _observe(self) -> Reference:
         """Two uncrashed runs: what differs between them is not held against a crashed one."""
-        with self._several(2) as pool:
+        with self._several(min(2, self.options.jobs)) as pool:
             observations = list(pool.map(lambda _: self._observe_once(), range(2)))
         refuse_missing(self.options.compare, {name for each in observations for name in each.contents})
         return compared(*observations, explore=self._explore)
@@ -219,6 +220,19 @@ class Laboratory:
         """Remove what no fault refers to; of a campaign that was interrupted, everything that was not asked for."""
         if not self._is_kept or (self._is_interrupted and not self.options.keep):
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _new_folder(parent: Path) -> Path:
+    """A folder for the trials of one campaign."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=FOLDERS, dir=parent))
+    except OSError as error:
+        kind = StoreFull if error.errno == errno.ENOSPC else UsageError
+        raise kind(
+            f"No trial can take place in {parent}: {error.strerror}.",
+            safe="nothing was started.",
+            hint="name a folder that can be written to, and has room: --folder PATH",
+        ) from error
 
 
 class _Played:

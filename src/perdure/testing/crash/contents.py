@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 OWN: Final = ".perdure"
 """The store lies in the same folder, and is no file of the run's own."""
 
+_COMPILED: Final = "__pycache__"
 _HEAD_BYTES: Final = 1 << 16
 _SHOWN: Final = 60
 
@@ -56,6 +58,24 @@ def read_contents(folder: Path, paths: Iterable[str]) -> Contents:
     return found
 
 
+def file_stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """What changes when anything is written to a file below the folder, by its path; not that of the store."""
+    found: dict[str, tuple[int, int]] = {}
+    for file in _files(folder):
+        parts = file.relative_to(folder).parts
+        with contextlib.suppress(OSError):  # gone meanwhile: somebody else's temporary file
+            if not {OWN, _COMPILED} & set(parts):
+                told = file.stat()
+                found["/".join(parts)] = (told.st_size, told.st_mtime_ns)
+    return found
+
+
+def is_among(name: str, paths: Iterable[str]) -> bool:
+    """Whether a file is one of these, or in one of these folders."""
+    plain = [Path(path).as_posix() for path in paths]
+    return any(path in (".", name) or name.startswith(f"{path}/") for path in plain)
+
+
 def agreed_contents(one: Contents, other: Contents) -> tuple[Contents, tuple[str, ...]]:
     """What two uncrashed runs leave alike, and the names of what they do not."""
     alike = {name: content for name, content in one.items() if name in other and not content.differs(other[name])}
@@ -90,8 +110,7 @@ def refuse_missing(paths: Iterable[str], names: Iterable[str]) -> None:
     """A path that an uncrashed run leaves nothing at would always be equal."""
     known = list(names)
     for path in paths:
-        plain = Path(path).as_posix()
-        if not any(plain in (".", name) or name.startswith(f"{plain}/") for name in known):
+        if not any(is_among(name, [path]) for name in known):
             raise UsageError(
                 f"--compare {legible(path, 100)}: the run leaves no such file without any kill.",
                 safe="nothing was killed.",

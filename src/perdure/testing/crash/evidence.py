@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from perdure.errors import StoreUnavailable
-from perdure.records import FINISHED, Batch, Done, Kind, Record, Run, RunState, Settled, read_body
+from perdure.records import FINISHED, Batch, Done, Intended, Kind, Record, Run, RunState, Settled, read_body
 from perdure.replay import Journal
 from perdure.store.protocol import Which
 from perdure.testing.crash.points import run_label
@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     from perdure.replay import Entry
     from perdure.store.protocol import Store
     from perdure.testing.crash.place import Place
+
+
+class Performed(Struct, frozen=True):
+    """One attempt of an effect, as its intent says."""
+
+    name: str
+    arguments: str
+    """The digest of its arguments."""
+    shown: str
+    """The call as a person would write it, and no longer than one reads."""
+    attempt: int
+    given: str = ""
+    """The arguments as JSON; something shorter where they are kept apart."""
 
 
 class RunEvidence(Struct, frozen=True):
@@ -85,6 +98,19 @@ class Evidence(Struct, frozen=True):
     def arguments(self) -> dict[str, str]:
         """The digest of the arguments of every call, by label and key."""
         return {f"{each.label}{key}": entry.arguments.hex() for each, key, entry in self._entries()}
+
+    def performed(self) -> dict[str, list[Performed]]:
+        """Every attempt of each effect, by label and key."""
+        found: dict[str, list[Performed]] = {}
+        for each in self.runs:
+            for record in each.records:
+                if record.kind == Kind.INTENT:
+                    intended: Intended = read_body(record)
+                    told = intended.shown or f"{record.name}(…)"
+                    given = bytes(intended.arguments).decode(errors="replace")
+                    attempt = Performed(record.name, record.arguments.hex(), told, intended.attempt, given)
+                    found.setdefault(f"{each.label}{record.key}", []).append(attempt)
+        return found
 
     def happened(self) -> set[str]:
         """The label and key of every effect of which somebody said that it happened."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.errors import PerdureError
 from perdure.testing.crash.contents import differences, read_contents
-from perdure.testing.crash.evidence import Evidence
+from perdure.testing.crash.evidence import Evidence, Performed
 
 if TYPE_CHECKING:
     from perdure.testing.crash.nursery import Ended
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from perdure.testing.crash.trial import Trial
 
 SHOWN_CHARACTERS: Final = 400
+_AROUND_CHARACTERS: Final = 30
 
 
 def judge_all(trial: Trial, last: Ended) -> None:
@@ -28,14 +29,15 @@ def judge_all(trial: Trial, last: Ended) -> None:
         _judge_repeats(trial)
     else:
         _judge_effects(trial, is_done=is_done)
+        _judge_arguments(trial)
     if is_done:
         if varied or not trial.reference.has_result:
             trial.tally.not_compared += 1
         else:
             trial.tally.equal += judge_result(trial, last)
         _judge_values(trial, varied=varied)
-        _judge_again(trial, last)
         _judge_files(trial)
+        _judge_again(trial, last)
 
 
 def judge_result(trial: Trial, ended: Ended, *, who: str = "it") -> bool:
@@ -125,6 +127,23 @@ def _judge_effects(trial: Trial, *, is_done: bool) -> None:
         _judge_count(trial, _named(request), requests[request], wanted, is_done=is_done)
 
 
+def _judge_arguments(trial: Trial) -> None:
+    """An effect on whose arguments two uncrashed runs agree is performed with those, whoever performs it.
+
+    Where a process gives it others that nobody had killed one before, the agent itself does.
+    """
+    expected = trial.reference.performed
+    begun = {(each.key, each.attempt) for each in trial.account().bodies if each.life in trial.fresh}
+    for key, attempts in _readable(trial).performed().items():
+        known = expected.get(key)
+        others = [each for each in attempts if known and each.name == known.name and each.arguments != known.arguments]
+        for found in others[:1]:
+            if known is not None:
+                trial.fault("arguments", f"{found.name}@{key} was performed {_otherwise(found, known)}")
+            if (key, found.attempt) in begun:
+                trial.tally.swaying.append(f"{found.name}@{key}")
+
+
 def _judge_repeats(trial: Trial) -> None:
     """Of a run that went another way, what one call did twice; what it should have done nobody knows."""
     account, reference = trial.account(), trial.reference
@@ -156,6 +175,17 @@ def _is_unbegun(body: Body, account: Account) -> bool:
         window == "inside_effect" and place.partition("#")[0] in (body.name, f"{body.name}@{body.key}")
         for place, _, window in places
     )
+
+
+def _otherwise(found: Performed, known: Performed) -> str:
+    """Both calls; of calls too long to be shown whole, where they begin to differ."""
+    if found.shown != known.shown and not any(cut in each.shown for each in (found, known) for cut in ("…", "...")):
+        return f"as {found.shown} instead of {known.shown}"
+    pairs = enumerate(zip(found.given, known.given, strict=False))
+    alike = next((at for at, (one, other) in pairs if one != other), min(len(found.given), len(known.given)))
+    first = max(0, alike - _AROUND_CHARACTERS)
+    parts = [each.given[first : alike + _AROUND_CHARACTERS] for each in (found, known)]
+    return f"as {found.shown}: …{parts[0]}… instead of …{parts[1]}…"
 
 
 def _named(request: tuple[str, ...]) -> str:
@@ -211,9 +241,7 @@ def _judge_again(trial: Trial, last: Ended) -> None:
     before, known = trial.evidence().marks(), trial.account()
     again = trial.live()
     after = trial.account()
-    did = []
-    if not trial.is_done(again) or trial.result(again) != trial.result(last):
-        did.append(f"it ended otherwise: {trial.ending(again)}")
+    did = _ended_otherwise(trial, again, last)
     did += [f"{body.name} ({body.key}) was executed" for body in after.bodies[len(known.bodies) :]]
     did += [f"{each.name} was done to the outside" for each in after.requests[len(known.requests) :]]
     if trial.evidence().marks() != before:
@@ -221,3 +249,17 @@ def _judge_again(trial: Trial, last: Ended) -> None:
     for each in did:
         trial.fault("again", each)
     trial.tally.again += not did
+
+
+def _ended_otherwise(trial: Trial, again: Ended, last: Ended) -> list[str]:
+    """What the end of a completed run that was started again has that the first one had not.
+
+    A result that is recorded is the same for ever; a line that a script prints need not be.
+    """
+    if not trial.is_done(again):
+        return [f"it did not come to its end: {trial.ending(again)}"]
+    before, found = trial.result(last), trial.result(again)
+    is_recorded = trial.bench.subject.kind == "agent" or bool(trial.evidence().results())
+    if before == found or not is_recorded:
+        return []
+    return [f"it returned {shown(found)}, and {shown(before)} before"]

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 
 from msgspec import Struct, field
 
+from perdure.errors import UsageError
 from perdure.store import shown
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _no_time(option: str, seconds: float, wanted: str) -> UsageError:
+    return UsageError(
+        f"{option} {seconds:g} is no number of seconds.",
+        safe="nothing was started.",
+        hint=f"{wanted}, as in {option} 60",
+    )
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -53,6 +63,15 @@ class Options(Struct, frozen=True, kw_only=True):
     """Whether the server of the store may be killed."""
     settings: dict[str, str] = {}
     """Environment variables of every process."""
+    found_in: str = ""
+    """The folder, seen from here, that a replay must look for the agent's module in; empty where it looks there."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no length of time: a process that may take for ever is never late."""
+        if not (math.isfinite(self.timeout_seconds) and self.timeout_seconds > 0):
+            raise _no_time("--timeout", self.timeout_seconds, "name one that is more than 0")
+        if not (math.isfinite(self.outside_seconds) and self.outside_seconds >= 0):
+            raise _no_time("--outside-delay", self.outside_seconds, "name one that is 0 or more")
 
 
 def replay_words(options: Options) -> list[str]:
@@ -79,4 +98,5 @@ def replay_words(options: Options) -> list[str]:
 
 def replay_settings(options: Options) -> list[str]:
     """The settings of the campaign that a replay needs as well, as a shell takes them before a command."""
-    return [f"{name}={shlex.quote(value)}" for name, value in sorted(options.settings.items())]
+    place = {"PYTHONPATH": options.found_in} if options.found_in else {}
+    return [f"{name}={shlex.quote(value)}" for name, value in sorted({**options.settings, **place}.items())]

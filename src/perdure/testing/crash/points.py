@@ -62,6 +62,8 @@ BOOKKEEPING: Final = frozenset(
 """Writes that say who holds a run and what it heard of others: where runs are under way at once, they come in any
 order, and none of that is the agent's doing."""
 
+_ENDED: Final = f"record_{Kind.ENDED}"
+_ATTEMPTED: Final = f"record_{Kind.ATTEMPT}"
 _SHOWN: Final = 6
 
 
@@ -115,6 +117,21 @@ def main_run(run: Run) -> tuple[str, str]:
     _, mark, generation = run.run_id.rpartition("~")
     digest = run.arguments.hex()[:6]
     return run.agent, f"{digest}~{generation}" if mark and generation.isdecimal() else digest
+
+
+def is_by_chance(point: Point, labels: Iterable[str]) -> bool:
+    """Whether runs that are under way at once may come by here or not, with nobody to blame; `labels` are theirs.
+
+    The end of a process cuts off every run but its main one wherever that stands: how often each is delivered and ends,
+    and which of its attempts are recorded, depends on the moment.
+    """
+    others = [label for label in labels if label]
+    if point.is_bookkeeping and point.occurrence > 1:
+        return True
+    if point.name == _ENDED and others and point.occurrence > 1:
+        return True
+    is_anew = point.occurrence > 1 or point.name == _ATTEMPTED
+    return is_anew and any(point.key.startswith(label) for label in others)
 
 
 def find_point(points: Sequence[Point], wanted: str) -> Point:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from perdure.errors import StepFailed, UsageError
+from perdure.errors import PerdureError, StepFailed, StoreFull, UsageError
 from perdure.testing.crash.agreement import Agreed
-from perdure.testing.crash.contents import Contents, agreed_contents, read_contents
-from perdure.testing.crash.failing import failure_of, refuse_success
+from perdure.testing.crash.contents import Contents, agreed_contents, file_stamps, read_contents
+from perdure.testing.crash.evidence import Performed
+from perdure.testing.crash.failing import failure_of, lacks_room, refuse_success
 from perdure.testing.crash.judge import done_effects, done_requests, shown
-from perdure.testing.crash.points import Point
+from perdure.testing.crash.points import Point, is_by_chance
 from perdure.testing.crash.trial import MOST_ROUNDS, Reference
 
 if TYPE_CHECKING:
@@ -38,12 +39,15 @@ class Observation(Struct, frozen=True):
     contents: Contents = {}
     fails: bool = False
     unsynced: bool = False
+    performed: dict[str, list[Performed]] = {}
+    written: frozenset[str] = frozenset()
+    """The files that it made or changed in its folder."""
 
 
 def observed(trial: Trial) -> Observation:
     """Run the subject to its end without a kill, and once more, and note everything."""
     points: dict[str, Point] = {}
-    seconds = 0.0
+    seconds, stamps = 0.0, file_stamps(trial.place.work)
     for _ in range(MOST_ROUNDS):
         ended = trial.live(traced=True)
         seconds += ended.seconds
@@ -64,6 +68,7 @@ def observed(trial: Trial) -> Observation:
     if trial.options.fails and not fails:
         raise refuse_success()
     contents = read_contents(trial.place.work, trial.options.compare)
+    written = frozenset(name for name, _ in file_stamps(trial.place.work).items() - stamps.items())
     is_quiet = trial.bench.subject.kind == "agent" or _is_quiet_again(trial, account, before)
     return Observation(
         points=tuple(points.values()),
@@ -78,6 +83,8 @@ def observed(trial: Trial) -> Observation:
         contents=contents,
         fails=fails,
         unsynced=any(each.run.durability == "process" for each in evidence.runs),
+        performed=evidence.performed(),
+        written=written,
     )
 
 
@@ -91,7 +98,12 @@ def _numbered(points: tuple[Point, ...], *, after: Iterable[Point]) -> list[Poin
 
 
 def _is_quiet_again(trial: Trial, known: Account, before: dict[str, Any]) -> bool:
-    """Whether a script does nothing when it is started after its end; an agent's run has an id, and must not."""
+    """Whether a script does nothing when it is started after its end; an agent's run has an id, and must not.
+
+    One that has no run of perdure is not asked: nothing that it did is recorded, and to start it again is another run.
+    """
+    if not known.main:
+        return False
     again, after = trial.live(), trial.account()
     counted = (len(known.bodies), len(known.requests))
     did_nothing = (len(after.bodies), len(after.requests)) == counted and trial.evidence().marks() == before
@@ -130,9 +142,24 @@ def compared(one: Observation, other: Observation, *, explore: Callable[..., Any
         contents=contents,
         varying_files=varying,
         unsynced=one.unsynced,
+        performed=_agreed_performed(one, other),
+        written=tuple(sorted(one.written | other.written)),
         unstable=tuple(text for text in (*seen, *seen_by_other) if text not in seen or text not in seen_by_other),
+        by_chance=tuple(
+            text for text, point in (seen | seen_by_other).items() if is_by_chance(point, one.runs | other.runs)
+        ),
         explore=explore,
     )
+
+
+def _agreed_performed(one: Observation, other: Observation) -> dict[str, Performed]:
+    """The effects that both runs performed with the same arguments, in every attempt."""
+    found: dict[str, Performed] = {}
+    for key, attempts in one.performed.items():
+        calls = {(each.name, each.arguments) for each in (*attempts, *other.performed.get(key, []))}
+        if key in other.performed and len(calls) == 1:
+            found[key] = attempts[0]
+    return found
 
 
 def _first_difference(one: tuple[Point, ...], other: tuple[Point, ...]) -> str:
@@ -173,10 +200,20 @@ def _hangs(trial: Trial, ended: Ended) -> UsageError:
     )
 
 
-def _fails(trial: Trial, ended: Ended) -> StepFailed:
-    return StepFailed(
-        f"Without any kill it does not come to its end: {trial.ending(ended)}.",
-        safe="nothing of yours was touched, and nothing was killed.",
-        hint="mend that first; its working folder is new and empty: --copy FILE puts something there;"
-        " if it is meant to fail: --expect-failure",
-    )
+def _fails(trial: Trial, ended: Ended) -> PerdureError:
+    message = f"Without any kill it does not come to its end: {trial.ending(ended).removesuffix('.')}."
+    safe = "nothing of yours was touched, and nothing was killed."
+    if lacks_room(trial, ended):
+        return StoreFull(message, safe=safe, hint="name a folder where there is room for the trials: --folder PATH")
+    return StepFailed(message, safe=safe, hint=_READS_NOTHING if _EMPTY in ended.err else _MEND)
+
+
+_EMPTY: Final = "EOFError"
+_READS_NOTHING: Final = (
+    "its standard input is empty in every trial: let it take arguments, after --, or read a file; --copy FILE puts one"
+    " into its working folder"
+)
+_MEND: Final = (
+    "mend that first; its working folder is new and empty, and so is its standard input: --copy FILE puts something"
+    " there; if it is meant to fail: --expect-failure"
+)

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from perdure.store import shown as shown_store
 from perdure.telemetry.text import counted, duration, legible
+from perdure.testing.crash.contents import is_among
 from perdure.testing.crash.damage import NOTES as DAMAGE_NOTES
 from perdure.testing.crash.grounds import UNSYNCED
 from perdure.testing.crash.modes import fault_words
@@ -27,6 +28,7 @@ MOST_TRIALS: Final = 5
 ON_COMMAND_LINE: Final = "--json lists them all"
 _NAME_COLUMNS: Final = 22
 _NUMBER_COLUMNS: Final = 7
+_MOST_FILES: Final = 3
 _WHAT_CHARACTERS: Final = 500
 
 
@@ -76,6 +78,9 @@ class Campaign(Struct, frozen=True):
     left_behind: Annotated[
         tuple[str, ...], Meta(description="processes that bodies left behind, and that were ended")
     ] = ()
+    files_not_compared: Annotated[
+        tuple[str, ...], Meta(description="files that the uncrashed run writes, and that --compare does not name")
+    ] = ()
     listed: Annotated[
         tuple[PointObject, ...], Meta(description="with --dry-run, every point of the run, in order")
     ] = ()
@@ -114,6 +119,7 @@ def campaign_object(report: Report, *, listed: bool = False) -> Campaign:
         varies=tally.varies or report.reference.varies,
         not_come_by=tally.unreached,
         left_behind=tuple(tally.strays),
+        files_not_compared=tuple(uncompared_files(report)),
         listed=tuple(PointObject(each.text, each.name, each.window) for each in report.reference.points if listed),
     )
 
@@ -143,6 +149,7 @@ def verdict(report: Report) -> Iterator[str]:
         yield f"0 {fault_words(report.mode)[0]} landed of {tally.planned} planned: nothing was tested."
     elif not tally.faults:
         yield " ".join([f"Every promise was kept{_where(report)}.", *_reservations(report)])
+        yield from _uncompared(report)
     else:
         yield f"{counted(len(tally.faults), 'fault')}: {_kinds(tally.faults)}."
     yield from _instability(report.reference, tally.varies)
@@ -211,7 +218,9 @@ def _rows(report: Report) -> Iterator[tuple[str, str, str]]:
     yield "results equal", f"{tally.equal:,}", _compared(report)
     if report.options.compare:
         yield "files equal", f"{tally.files_equal:,}", _compared_files(report)
-    if report.reference.is_quiet_again:
+    if not report.reference.uses_perdure:
+        yield "quiet once more", "-", _NO_RESUME
+    elif report.reference.is_quiet_again:
         yield "fails again alike" if report.reference.fails else "quiet once more", f"{tally.again:,}", ""
     yield "slowest resume", duration(tally.slowest_seconds), ""
     if tally.unreached:
@@ -222,6 +231,7 @@ def _rows(report: Report) -> Iterator[tuple[str, str, str]]:
 
 _UNREACHED: Final = "the run went another way there, also without a kill: nothing was killed"
 _OVER: Final = "its run was; to start it again begins another, unless it names a run_id"
+_NO_RESUME: Final = "not tried: without perdure, to start it after its end is another run"
 _NOT_QUIET: Final = "Started once more after its end it begins anew, also without a kill: that was not judged."
 
 
@@ -239,6 +249,7 @@ def _place(name: str) -> int:
 
 
 _NO_EFFECTS: Final = "No effect and no request to the outside was seen: only"
+_ENDS: Final = "that it comes to its end was judged."
 _UNSYNCED: Final = 'Its durability="process" was judged by what that promises: effects are never lost; steps may be.'
 _PARTLY: Final = "Fields in which two uncrashed runs differ were not compared."
 
@@ -276,8 +287,10 @@ def _reservations(report: Report) -> Iterator[str]:
     """What was not judged."""
     tally, reference = report.tally, report.reference
     if not reference.effects and not reference.requests:
-        judged = ["steps", *(["results"] if tally.compared else []), *(["files"] if report.options.compare else [])]
-        yield f"{_NO_EFFECTS} {' and '.join(judged)} were judged."
+        own = ["steps"] if reference.uses_perdure else []
+        results = ["results" if reference.uses_perdure else "last lines"] if tally.compared else []
+        judged = [*own, *results, *(["files"] if report.options.compare else [])]
+        yield f"{_NO_EFFECTS} {' and '.join(judged)} were judged." if judged else f"{_NO_EFFECTS} {_ENDS}"
     elif not tally.in_effect:
         yield f"None of the {fault_words(report.mode)[0]} landed inside an effect."
     if tally.not_compared:
@@ -288,13 +301,27 @@ def _reservations(report: Report) -> Iterator[str]:
         yield f"Compared were results, recorded values, and {' and '.join(map(legible, report.options.compare))}."
     if reference.unsynced and report.mode in ("power", "kill-database"):
         yield _UNSYNCED
-    if not reference.is_quiet_again:
+    if not reference.is_quiet_again and reference.uses_perdure:
         yield _NOT_QUIET
+
+
+def _uncompared(report: Report) -> Iterator[str]:
+    """The files that it writes and nobody asked to compare: what a kill does to them was not seen."""
+    found = uncompared_files(report)
+    if found:
+        named = ", ".join(legible(name) for name in found[:_MOST_FILES])
+        more = ", …" if len(found) > _MOST_FILES else ""
+        yield f"It writes {named}{more}, and that was not compared: --compare PATH does."
+
+
+def uncompared_files(report: Report) -> list[str]:
+    """The files that the uncrashed run wrote in its folder, but those that were compared."""
+    return [name for name in report.reference.written if not is_among(name, report.options.compare)]
 
 
 def _instability(reference: Reference, varies: str = "") -> Iterator[str]:
     """What uncrashed runs do not have in common: said once, and whose doing it is."""
-    found = [text for text in reference.unstable if not _is_bookkeeping(text)]
+    found = [text for text in reference.unstable if not (_is_bookkeeping(text) or text in reference.by_chance)]
     named = ", ".join(legible(point) for point in (found or reference.unstable)[:3])
     more = ", …" if len(found or reference.unstable) > 3 else ""  # noqa: PLR2004 - as many as are named
     if varies or reference.varies:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from perdure import codec
 from perdure.engine.agent import spec_of
+from perdure.engine.loading import load_file
 from perdure.engine.session import refusing_runs
 from perdure.errors import UsageError
 
@@ -118,17 +119,7 @@ def _named(module: ModuleType, subject: Subject) -> Callable[..., Any]:
 
 def load_module(app: str) -> ModuleType:
     """A file or a module, loaded under its own name."""
-    path = Path(app)
-    if path.suffix != ".py":
-        return importlib.import_module(app)
-    sys.path.insert(0, str(path.parent))
-    specification = importlib.util.spec_from_file_location(path.stem, path)
-    if specification is None or specification.loader is None:
-        raise ImportError(f"{path.name} is not a Python file")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[path.stem] = module
-    specification.loader.exec_module(module)
-    return module
+    return load_file(Path(app)) if app.endswith(".py") else importlib.import_module(app)
 
 
 def bound_arguments(subject: Subject, spec: AgentSpec) -> inspect.BoundArguments:

@@ -16,6 +16,7 @@ FaultKind = Literal[
     "repeated",
     "extra",
     "lost",
+    "arguments",
     "result",
     "values",
     "files",
@@ -36,6 +37,7 @@ WORDS: Final[dict[str, str]] = {
     "repeated": "an effect was repeated",
     "extra": "an effect happened that does not without a kill",
     "lost": "an effect was lost",
+    "arguments": "an effect was performed with other arguments",
     "result": "the result differs from the uncrashed run",
     "values": "recorded values differ from the uncrashed run",
     "files": "a file differs from the uncrashed run",
@@ -89,6 +91,8 @@ class Tally(Struct):
     """Of those, the ones in which the body of a step gave another value than in the uncrashed run."""
     varies: str = ""
     """A call that the uncrashed run does not make, by a process that nobody had killed before."""
+    swaying: list[str] = field(default_factory=list)
+    """Effects that a process performed with other arguments, though nobody had killed one before."""
     unreached: int = 0
     """Kills that were planned where the run did not come by, for a reason that is no fault."""
     files_equal: int = 0
@@ -129,6 +133,7 @@ def summed(tallies: Iterable[Tally]) -> Tally:
             whole.count(name, number)
         whole.slowest_seconds = max(whole.slowest_seconds, tally.slowest_seconds)
         whole.varies = whole.varies or tally.varies
+        whole.swaying += tally.swaying
         whole.strays += tally.strays
         whole.faults += tally.faults
     return whole
@@ -136,6 +141,8 @@ def summed(tallies: Iterable[Tally]) -> Tally:
 
 def forgiven(tally: Tally) -> Tally:
     """The tally of an agent that itself varies: what was held against it by comparing is nobody's fault."""
+    swaying = tuple(f"{effect} " for effect in tally.swaying)
+    tally.faults = [each for each in tally.faults if each.kind != "arguments" or not each.what.startswith(swaying)]
     if not tally.varies:
         return tally
     found = Counter(fault.kind for fault in tally.faults)
@@ -148,7 +155,7 @@ def forgiven(tally: Tally) -> Tally:
     return tally
 
 
-_BY_COMPARING: Final = frozenset({"missed", "extra", "lost", "result", "values", "files"})
+_BY_COMPARING: Final = frozenset({"missed", "extra", "lost", "arguments", "result", "values", "files"})
 
 _ADDED: Final = (
     "points",

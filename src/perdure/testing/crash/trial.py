@@ -16,13 +16,13 @@ from perdure import clock
 from perdure.errors import DeliveriesExhausted, RunHeld
 from perdure.testing.crash.agreement import Agreed
 from perdure.testing.crash.contents import Contents
-from perdure.testing.crash.evidence import Evidence, read_evidence
-from perdure.testing.crash.failing import failure_of
-from perdure.testing.crash.judge import SHOWN_CHARACTERS, judge_all, stray_call, varied_call
+from perdure.testing.crash.evidence import Evidence, Performed, read_evidence
+from perdure.testing.crash.failing import failure_of, what_happened
+from perdure.testing.crash.judge import judge_all, stray_call, varied_call
 from perdure.testing.crash.options import Options, replay_settings, replay_words
 from perdure.testing.crash.oracle import OUTSIDE, Account
 from perdure.testing.crash.person import Attended, attend
-from perdure.testing.crash.points import REQUEST_WINDOWS, Point
+from perdure.testing.crash.points import REQUEST_WINDOWS, Point, is_by_chance
 from perdure.testing.crash.tally import Fault, FaultKind, Tally
 from perdure.testing.crash.trap import Orders
 
@@ -87,6 +87,12 @@ class Reference(Struct, frozen=True, kw_only=True):
     """Whether a run of it has `durability="process"`."""
     unstable: tuple[str, ...] = ()
     """Points that only one of two uncrashed runs passed; no trial begins there."""
+    by_chance: tuple[str, ...] = ()
+    """Points that it may come by or not, as runs do that are under way at once."""
+    performed: dict[str, Performed] = {}
+    """The effects, by call, on whose arguments two uncrashed runs agree."""
+    written: tuple[str, ...] = ()
+    """The files that it made or changed in its folder."""
     explore: Callable[[list[tuple[Point, ...]]], list[tuple[Point, ...]]] | None = None
     """For each row of kills, the points that the process passes that resumes after them."""
 
@@ -372,7 +378,7 @@ class Trial:
 
     def _miss(self, at: Point | str, ended: Ended, what: str) -> None:
         """A point was not reached: a fault, unless the run went another way for a reason that is known."""
-        is_elsewhere = isinstance(at, Point) and at.is_bookkeeping and at.occurrence > 1
+        is_elsewhere = isinstance(at, Point) and is_by_chance(at, self.reference.runs)
         if self.is_done(ended) and (is_elsewhere or self.reference.varies or stray_call(self) or varied_call(self)):
             self.tally.planned -= 1
             self.tally.unreached += 1
@@ -447,10 +453,8 @@ class Trial:
         if ended.is_late:
             return f"it took longer than {self.options.timeout_seconds:g} s"
         error = self.account().errors.get(ended.life)
-        if error:
-            return f"exit code {ended.code}: {error['message']}"
-        last = ended.err.strip().splitlines()[-1:] or ["it said nothing"]
-        return f"exit code {ended.code}: {last[0][:SHOWN_CHARACTERS]}"
+        said = error["message"] if error else what_happened(ended)
+        return f"exit code {ended.code}: {said}"
 
 
 def _text(at: Point | str) -> str:
