@@ -151,7 +151,7 @@ class ModelCall(Prepared[Spec]):
         usage = usage_of(self.asked.dialect, answer.status, answer.body, is_stream=self.asked.is_stream)
         if usage.tokens:
             self.active.spend(self.call.key, Cost(usage.tokens, dollars(usage, self.conduct.prices)))
-        self.conduct.write_drawn()
+        self.conduct.write_notes()
         seconds = clock.elapsed_seconds() - self._began
         yield from record_value(self, Kind.STEP, answer, attempt=1, seconds=seconds)
         self._learn(answer)

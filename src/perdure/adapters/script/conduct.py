@@ -72,11 +72,13 @@ class Conduct:
         answer: Answer = codec.unseal(self.active.load_value(done.value, done.blob), Answer)
         return msgspec.json.decode(answer.request, type=StoredRequest)
 
-    def write_drawn(self) -> None:
-        """Have what the script has read of clocks since the last record written with the next one."""
-        drawn = self.values.take_unwritten()
-        if drawn:
-            self.active.submit(Kind.NOTE, None, Note(about="drawn", text=msgspec.json.encode(drawn).decode()))
+    def write_notes(self) -> None:
+        """Have what the script has read of clocks and done unprotected since the last record written with the next."""
+        notes = self.coverage.take_unwritten()
+        if drawn := self.values.take_unwritten():
+            notes.append(Note(about="drawn", text=msgspec.json.encode(drawn).decode()))
+        for note in notes:
+            self.active.submit(Kind.NOTE, None, note)
 
     def frame(self) -> Frame:
         """Where a call stands that is made here and now; inside a tool it stands in a strand of that tool."""

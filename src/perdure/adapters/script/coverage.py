@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from perdure.adapters.http.matching import TOOL
 from perdure.engine.active import Active, Stop
-from perdure.errors import Signal, UnprotectedCall, saved_steps
-from perdure.records import Kind, Note, RunState, WaitReason
+from perdure.errors import UnprotectedCall, saved_steps
+from perdure.records import Note, RunState, WaitReason
 from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:
@@ -32,9 +31,10 @@ class Coverage:
         self._active = active
         self._strict = strict
         self._clean = clean
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a hook of Python may come in the middle of this, too
         self._unprotected: set[str] = set()
         self._noted = {note.text for _, note in active.journal.notes if note.about == "unprotected"}
+        self._unwritten: list[Note] = []
 
     def audit(self, pending: Pending, results: Iterable[ToolResult]) -> None:
         """Look at the tool results that go to a model: one whose tool nobody saw performed was not protected."""
@@ -62,9 +62,12 @@ class Coverage:
                 return
             self._unprotected.add(what)
             number = len(self._unprotected)
+            text = f"not protected: {self._clean(words)}"
+            if text not in self._noted:
+                self._noted.add(text)
+                self._unwritten.append(Note(about="unprotected", text=text))
         if number <= _SHOWN:
             sys.stderr.write(f"perdure: not protected: {legible(words)}\n")
-        self._note(f"not protected: {self._clean(words)}")
         if self._strict:
             row = self._active.row
             problem = UnprotectedCall(
@@ -74,12 +77,13 @@ class Coverage:
             )
             raise self._active.halt(Stop(RunState.WAITING, WaitReason.PARKED, problem))
 
-    def _note(self, text: str) -> None:
-        """Have it written with the next record, unless an earlier process of the run did so."""
-        if text not in self._noted:
-            self._noted.add(text)
-            with contextlib.suppress(Signal):  # the run has stopped: the script is told at its next call
-                self._active.submit(Kind.NOTE, None, Note(about="unprotected", text=text))
+    def take_unwritten(self) -> list[Note]:
+        """What no process of the run has written yet: it is written with the next record, and not in a hook of Python,
+        which may be called in the middle of anything.
+        """
+        with self._lock:
+            taken, self._unwritten = self._unwritten, []
+            return taken
 
     def unsaid(self) -> int:
         """How many things were not protected beyond those that were named."""

@@ -29,6 +29,7 @@ from perdure.adapters.userland.functions import guard
 from perdure.adapters.userland.modules import roots_of
 from perdure.adapters.userland.outside import audit_processes, watch
 from perdure.adapters.userland.values import Values, merged
+from perdure.errors import Signal
 from perdure.records import Kind, Note
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ def installed(conduct: Conduct, path: str) -> Iterator[None]:
         unwatch()
         values.end()
         end()
+        with contextlib.suppress(Signal):  # the run has stopped, and ends with what it has
+            conduct.write_notes()
 
 
 def _heed(any_awaited: bool) -> None:  # noqa: FBT001 - what is heard is whether there are any

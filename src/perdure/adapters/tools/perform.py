@@ -262,7 +262,7 @@ def _prepared(
         spec = ToolEffect(body, {**_OPTIONS, "name": name})
     else:
         spec = ToolStep(body, name=name, retry=ONCE, timeout=None, key=None)
-    conduct.write_drawn()
+    conduct.write_notes()
     return Performance(conduct, conduct.frame(), awaited, spec, returns=returns, around=around)
 
 
