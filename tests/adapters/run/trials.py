@@ -24,6 +24,7 @@ from tests.crash.person import settle
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 IN_DOUBT: Final = 4
 MOST_ROUNDS: Final = 12
+AT_A_HANDOFF: Final = "handed over"
 _UNCOMMITTED: Final = ("before", "inside")
 
 
@@ -91,8 +92,8 @@ class Trial:
         return [name for name in dict.fromkeys(passed) if ":=" in name]
 
     def _found(self, entry: Entry) -> str | None:
-        (argument,) = entry.body["arguments"]["arguments"].values()
-        what = f"{entry.name} {argument}"
+        arguments = entry.body["arguments"]["arguments"].values()
+        what = AT_A_HANDOFF if entry.name.startswith("transfer_to_") else " ".join(map(str, (entry.name, *arguments)))
         return f"{what}: done" if self.outside()[what] else None
 
 
