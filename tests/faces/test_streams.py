@@ -61,11 +61,11 @@ def test_no_command_breaks_on_a_spoiled_stream(stores: Stores, stream: str, how:
     verbs = [verb for verb in COMMANDS if verb not in BLOCKING]
     lines = [[verb, *filled(verb, "twin-1"), *json_words] for verb in verbs]
     lines += [["--help"], [], ["ps", "--help"], ["ps", "--stroe", *json_words]]
-    for result in many(stores, lines, SPOILED=f"{stream} {how}"):
-        assert "Traceback" not in result.err + result.out, result
-        assert "fault in perdure" not in result.err + result.out, result
-        assert "Exception ignored" not in result.err, result
-        assert result.code in (0, 1, 2, 3, 5, 6, 141), result
+    for line, result in zip(lines, many(stores, lines, SPOILED=f"{stream} {how}"), strict=True):
+        assert "Traceback" not in result.err + result.out, (line, result)
+        assert "fault in perdure" not in result.err + result.out, (line, result)
+        assert "Exception ignored" not in result.err, (line, result)
+        assert result.code in (0, 1, 2, 3, 5, 6, 141), (line, result)
 
 
 @pytest.mark.parametrize("spoiled", ["> /dev/full", ">&-", "| true", "2>/dev/full", "2>&-", "2>&1 | head -0"])

@@ -221,7 +221,7 @@ def test_command_that_replays_finds_an_agent_in_a_package_below_src(project: Pro
         "tests/test_shop.py", "from shop.core import bad\ndef test_bad(crash): crash(bad).at('see:recorded')\n"
     )
     said = project.pytest("-q", code=1)
-    (replay,) = [line.partition("replay: ")[2] for line in said.splitlines() if "replay: " in line]
+    (replay,) = {line.partition("replay: ")[2] for line in said.splitlines() if "replay: " in line}
     assert replay == "PYTHONPATH=src perdure crash shop.core:bad --at see@main.0:recorded"
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "PYTEST_"))}
     command = [sys.executable, "-P", "-m", *shlex.split(replay)[1:]]

@@ -21,7 +21,7 @@ from tests import warm
 from tests.faces.conftest import Place
 from tests.postgres import schema_url
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 AGENTS = '''
     import fcntl

@@ -36,6 +36,8 @@ QUEUES = '''
             file.write(json.dumps({"enter": name, "queue": room, "pid": os.getpid()}) + "\\n")
             file.flush()
             assert file.readline() == "go\\n"
+            connection.shutdown(socket.SHUT_WR)
+            assert file.read() == ""  # it has seen us leave: the next one may come in
         return name
 
     @perdure.agent
