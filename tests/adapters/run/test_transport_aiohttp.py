@@ -100,6 +100,9 @@ async def left(session):
 async def dropped(session):
     answer = await asked(session, "dropped", True)
     show("dropped", await answer.content.readline())
+    for _ in range(30):  # what is still to come would hold on to it
+        if not answer.content.is_eof():
+            await asyncio.sleep(0.01)
 
 async def failing(session):
     for ask in (lambda: session.post("http://127.0.0.1:9/v1/chat/completions", json=body("x")),
