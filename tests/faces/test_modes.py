@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure.cli import COMMANDS
+from perdure.cli import COMMANDS, main
+from perdure.cli.mode import mode
 from tests.faces.terminal import on_a_terminal
 from tests.faces.test_command import Stores, filled
 
@@ -89,3 +92,11 @@ def test_our_lines_and_the_agents_own_do_not_mix(place: Any) -> None:
     assert result.code == 0, result
     assert result.out == "its own words\n1\n"
     assert "look" in result.err
+
+
+def test_a_command_that_answers_programs_leaves_the_process_as_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["ps", "--json", "--store", str(tmp_path / "nowhere.db")])
+    assert json.loads(capsys.readouterr().out)["error"]["exit_code"] == code
+    assert not mode.as_json

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import queue
@@ -14,10 +15,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Final, Self
 
-from click.testing import CliRunner
-
 import perdure
-from perdure.cli import perdure as command
+from perdure.cli import main
 from perdure.engine.session import close_sessions, session
 from perdure.events import Observable
 from perdure.records import Kind, Mail, Opened, Question
@@ -79,9 +78,9 @@ def shown(value: object) -> str:
 
 def inbox() -> list[str]:
     """The questions that `perdure inbox` shows."""
-    shown = CliRunner().invoke(command, ["inbox", "--json", "--store", session().store.location])
-    assert shown.exit_code == 0, shown.output
-    return [question["text"] for question in json.loads(shown.stdout)["questions"]]
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        assert main(["inbox", "--json", "--store", session().store.location]) == 0, shown.getvalue()
+    return [question["text"] for question in json.loads(shown.getvalue())["questions"]]
 
 
 class Bell:

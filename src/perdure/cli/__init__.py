@@ -147,15 +147,15 @@ def perdure(context: click.Context) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit code says how it ended."""
-    mode.as_json = mode.acts = False  # whatever an earlier one in this process asked for
     open_streams()
-    awaiting.install()
     if COMPLETING in os.environ:
         return _complete(arguments)
     try:
-        return _heard(_ended(arguments))
+        with awaiting.shown():
+            return _heard(_ended(arguments))
     finally:
         close_streams()
+        mode.forget()
 
 
 def _ended(arguments: list[str] | None) -> int:

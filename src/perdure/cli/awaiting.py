@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Final
+import contextlib
+from typing import TYPE_CHECKING, Final
 
 from perdure import events
 from perdure.cli.mode import mode
 from perdure.cli.screen import tell
 from perdure.telemetry.terminal import describe
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _KINDS: Final = (events.StoreAwaited, events.StoreReached)
 
 
-def install() -> None:
-    """Show these lines from now on."""
-    events.subscribe(_tell, *_KINDS)
+@contextlib.contextmanager
+def shown() -> Iterator[None]:
+    """Show these lines while a command is at work."""
+    end = events.subscribe(_tell, *_KINDS)
+    try:
+        yield
+    finally:
+        end()
 
 
 def _tell(event: events.Observable) -> None:

@@ -23,13 +23,17 @@ _FALSE: Final = frozenset({"", "0", "false", "no"})
 
 
 class Mode:
-    """How this process answers; `--json` sets it before the command begins."""
+    """How the command of this process answers; `--json` sets it before the command begins."""
 
     as_json = False
     acts = False
     """Whether the command does something: then its exit code tells of that, also where its answer cannot be shown."""
     logs_events = False
     """Whether every event is written as a line for programs already."""
+
+    def forget(self) -> None:
+        """The command is over; the next one in this process is asked for in its own way."""
+        self.as_json = self.acts = self.logs_events = False
 
 
 mode: Final = Mode()
