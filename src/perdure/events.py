@@ -366,7 +366,10 @@ def unheard() -> Iterator[None]:
 
 def is_wanted(kind: type[Observable]) -> bool:
     """Whether building an event of this kind is worth its while."""
-    return any(not kinds or kind in kinds for kinds in _subscribers.values())
+    for kinds in tuple(_subscribers.values()):  # noqa: SIM110 - asked at every step, and a generator would cost as much
+        if not kinds or kind in kinds:
+            return True
+    return False
 
 
 def publish(event: Observable) -> None:

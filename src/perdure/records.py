@@ -584,17 +584,7 @@ def read_body(record: Record) -> Any:  # noqa: ANN401 - the struct depends on th
 
 def record_digest(run_id: str, before: bytes, record: Record) -> bytes:
     """The digest that binds a record's fields to its place in the chain."""
-    fields = (
-        record.seq,
-        record.kind,
-        record.key,
-        record.name,
-        record.arguments,
-        record.at,
-        record.epoch,
-        record.body,
-    )
-    return fields_digest(run_id.encode(), before, fields)
+    return fields_digest(run_id.encode(), before, msgspec.structs.astuple(record)[:-1])
 
 
 def fields_digest(run_id: bytes, before: bytes, fields: tuple[Any, ...]) -> bytes:

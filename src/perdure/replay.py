@@ -72,6 +72,10 @@ class Fresh(Struct, frozen=True):
     """How the attempt before this one failed."""
 
 
+FIRST: Final = Fresh()
+"""Nothing at all is recorded: most calls of most runs."""
+
+
 class Replayed(Struct, frozen=True, gc=False):
     """The call completed before: its recorded value or failure is the answer."""
 
@@ -353,7 +357,7 @@ def decide(journal: Journal, call: Call) -> Decision:
     if entry is None:
         if journal.suspects and call.kind == "effect":
             return InDoubt(attempt=1, intent=None, why=UNSEEN)
-        return Fresh()
+        return FIRST
     if entry.name != call.name or entry.arguments != call.arguments or entry.kind != call.kind:
         return Diverged(recorded=entry.shown_call(), kind=entry.kind)
     if entry.completion is not None:

@@ -82,6 +82,8 @@ def seal_faithfully(value: object, annotation: object = Any, *, what: str = "res
     The caller hands the decoded form on, so the first run sees what every replay will see.
     """
     data = seal(value, what=what)
+    if type(value) is str and (annotation is str or annotation is Any):
+        return data, value  # the encoder refuses the few texts that would not come back
     try:
         returned = unseal(data, annotation)
         require_same(value, returned)

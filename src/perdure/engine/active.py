@@ -63,6 +63,10 @@ R = TypeVar("R")
 _CLOSINGS: Final = frozenset({Kind.RECEIPT, Kind.ATTEMPT, Kind.VERDICT})
 """Records after which the attempt an intent announced is no longer open."""
 
+_VERDICT: Final = Kind.VERDICT
+_PURE: Final = frozenset({Kind.STEP, Kind.NOTE})
+"""Records that say nothing of an effect, and after which a run goes on."""
+
 _URGENCY: Final = (WaitReason.HUMAN, WaitReason.SIGNAL, WaitReason.CHILD, WaitReason.TIME)
 """Which of several waits a run is said to wait for."""
 
@@ -271,25 +275,30 @@ class Active:
         now = clock.wall_seconds()
         text = "{}" if body is None else write_body(body)
         key, name, arguments = ("", self.row.agent, b"") if call is None else (call.key, call.name, call.arguments)
+        cost: Cost | None = getattr(body, "cost", None)
         with self._lock:
             if self._ended:
                 raise self.signal or RunSuspended(f"Run {self.row.name} has ended here.")
-            self._ended = kind is Kind.ENDED
             row = self.row
-            if kind in COMPLETIONS or (kind is Kind.VERDICT and getattr(body, "outcome", "") == "happened"):
+            if kind in COMPLETIONS or (kind == _VERDICT and getattr(body, "outcome", "") == "happened"):
                 changes["deliveries"] = 0
                 changes["steps"] = row.steps + 1
-            cost: Cost | None = getattr(body, "cost", None)
             if cost is not None:
                 changes["tokens"], changes["dollars"] = row.tokens + cost.tokens, row.dollars + cost.dollars
             record = Record(row.length, kind, key, name, arguments, now, row.epoch, text)
             self.row, records = extended(row, at=now, records=(record,), **changes)
-            if kind is Kind.INTENT:
-                self.open_effects[key] = (name, getattr(body, "shown", name))
-            elif kind in _CLOSINGS:
-                self.open_effects.pop(key, None)
+            if kind not in _PURE:
+                self._heed(kind, key, (name, getattr(body, "shown", name)))
             append = Append(self.row, records, stored, taken, self.power if power is None else power)
-            return self.writer.submit(append), records[0]
+            return self.writer.submit(append), record
+
+    def _heed(self, kind: Kind, key: str, effect: tuple[str, str]) -> None:
+        """Know which effects are open, and whether this was the last record."""
+        if kind is Kind.INTENT:
+            self.open_effects[key] = effect
+        elif kind in _CLOSINGS:
+            self.open_effects.pop(key, None)
+        self._ended = kind is Kind.ENDED
 
     def fenced(self, error: PerdureError | LeaseLost) -> Signal:
         """What a refused write means for this run: it stops here, and nothing more is performed."""

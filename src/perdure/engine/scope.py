@@ -15,6 +15,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from msgspec import Struct
+
 from perdure.engine.stillness import Looping, Returning
 from perdure.errors import Signal, UsageError
 
@@ -68,33 +70,18 @@ class Scope:
         return Scope(path, strand=self.strand) if inline else Scope(path, parent=self.strand)
 
 
-class Frame:
+class Frame(Struct, eq=False):
     """What code of a run can know of its place: the run, the scope, and the step body it is in, if any."""
 
-    __slots__ = ("active", "attempt", "blocking", "body", "caller", "effect_key", "foreign", "scope", "step_key")
-
-    def __init__(
-        self,
-        active: Active | None,
-        scope: Scope,
-        *,
-        body: str = "",
-        step_key: str = "",
-        effect_key: str = "",
-        attempt: int = 0,
-        foreign: str = "",
-        caller: Frame | None = None,
-        blocking: bool = False,
-    ) -> None:
-        self.active = active
-        self.scope = scope
-        self.body = body
-        self.step_key = step_key
-        self.effect_key = effect_key
-        self.attempt = attempt
-        self.foreign = foreign
-        self.caller = caller
-        self.blocking = blocking
+    active: Active | None
+    scope: Scope
+    body: str = ""
+    step_key: str = ""
+    effect_key: str = ""
+    attempt: int = 0
+    foreign: str = ""
+    caller: Frame | None = None
+    blocking: bool = False
 
     @property
     def can_await(self) -> bool:

@@ -168,14 +168,10 @@ class Mark:
         before = self._slot
         if self._offset < 0:
             return
-        if commits > before.acknowledged or (synced and commits > before.synced):
-            self._write(
-                Slot(
-                    before.worker_id,
-                    max(before.synced, commits) if synced else before.synced,
-                    max(before.acknowledged, commits),
-                )
-            )
+        is_synced = synced and commits > before.synced
+        if is_synced or commits > before.acknowledged:
+            acknowledged = max(before.acknowledged, commits)
+            self._write(Slot(before.worker_id, commits if is_synced else before.synced, acknowledged))
 
     def close(self) -> None:
         """Let go of the file."""
