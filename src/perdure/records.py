@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Raw, Struct
+
+from perdure import typed
 
 FORMAT: Final = 1
 """The version of the record bodies below, written into every run's first record."""
@@ -558,11 +561,11 @@ _encode_body = msgspec.json.Encoder().encode
 _encode_fields = msgspec.msgpack.Encoder().encode
 
 
-class _Decoders(dict[str, msgspec.json.Decoder[Any]]):
+class _Decoders(dict[str, Callable[[str], Any]]):
     """A decoder for each kind, made when first needed: making them all would be felt at import."""
 
-    def __missing__(self, kind: str) -> msgspec.json.Decoder[Any]:
-        self[kind] = msgspec.json.Decoder(BODY_OF[kind])
+    def __missing__(self, kind: str) -> Callable[[str], Any]:
+        self[kind] = typed.decoder(BODY_OF[kind])
         return self[kind]
 
 
@@ -577,7 +580,7 @@ def write_body(body: Struct) -> str:
 def read_body(record: Record) -> Any:  # noqa: ANN401 - the struct depends on the record's kind
     """The body struct of a record; raises `ValueError` (msgspec's own) where it is not one."""
     try:
-        return _decoders[record.kind].decode(record.body)
+        return _decoders[record.kind](record.body)
     except (KeyError, RecursionError) as error:
         raise ValueError(f"a body of kind {record.kind!r} that cannot be read ({type(error).__name__})") from error
 

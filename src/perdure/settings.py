@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
+from perdure import typed
 from perdure.errors import InvalidSettings
 from perdure.records import Durability
 
@@ -258,7 +259,7 @@ def _converted(name: str, given: Given) -> Any:  # noqa: ANN401 - as the setting
         raise _unknown(name, given)
     kind = _kinds()[name]
     try:
-        return msgspec.convert(given.value, kind, strict=False)
+        return typed.convert(given.value, kind, strict=False)
     except msgspec.ValidationError as error:
         words = _EXPECTED.get(kind) or " or ".join(get_args(kind))
         shown = repr(given.value)

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec import Struct
 
-from perdure import codec
+from perdure import codec, typed
 from perdure.errors import UnstorableValue
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Watch:
     def put_back(self, recorded: Any) -> None:
         """Make the changes that are on record, where the tool was not executed here."""
         if recorded is not None and self._before is None and self._active is not None:
-            _restorer.restore(self._active, self._subject, msgspec.convert(recorded, Changes))
+            _restorer.restore(self._active, self._subject, typed.convert(recorded, Changes))
 
 
 _restorer: Final = Restorer()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from perdure import typed
 from perdure.store.cabinet import key_of, names_of
 
 if TYPE_CHECKING:
@@ -113,13 +114,13 @@ def head_of(rows: Rows, session: Session) -> Head | None:
     """What is listed of a session; None where it has none."""
     key = session.key(HEAD)
     found = rows.get([key]).get(key)
-    return None if found is None else msgspec.json.decode(found, type=Head)
+    return None if found is None else typed.read(found, Head)
 
 
 def heads(rows: Rows, project: str) -> Iterator[tuple[str, Head]]:
     """The sessions of a project that have a transcript."""
     for key, value in rows.scan(key_of(HEAD, project)):
-        head = msgspec.json.decode(value, type=Head)
+        head = typed.read(value, Head)
         if head.at_milliseconds:
             yield names_of(key)[1], head
 
@@ -178,7 +179,7 @@ def orphans(rows: Rows, session: Session) -> list[Entry]:
         if part["id"] not in answered:
             key = session.key(CALL, part["id"])
             found = rows.get([key]).get(key)
-            call = None if found is None else msgspec.json.decode(found, type=Call)
+            call = None if found is None else typed.read(found, Call)
             closing.append(_closing(entry, part["id"], _verdict(call, head), above=above))
             above = closing[-1]["uuid"]
     return closing
@@ -194,7 +195,7 @@ def _untold(rows: Rows, session: Session) -> list[str]:
     entries = [entry for part in ("", *parts(rows, session)) for entry in load(rows, _part(session, part)) or ()]
     known = calls_in(entries)
     prefix = session.key(CALL)
-    found = {names_of(key)[2]: msgspec.json.decode(value, type=Call) for key, value in rows.scan(prefix)}
+    found = {names_of(key)[2]: typed.read(value, Call) for key, value in rows.scan(prefix)}
     return [
         f"Before the process died you called {call.tool} with {msgspec.json.encode(call.given).decode()}."
         f" What became of it: {_verdict(call, Head(0))[0]}"

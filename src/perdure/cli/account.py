@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import msgspec
 from msgspec import Meta, Raw, Struct
 
+from perdure import typed
 from perdure.cli.timeline import Moment, scope_of
 from perdure.engine.mailbox import Letter
 from perdure.engine.mapping.mapped import ADDRESS_BYTES, read_lot
@@ -240,7 +240,7 @@ def _outcome(record: Record, body: object) -> tuple[str, Failure | None, str]:
 
 
 def _word(mail: Mail) -> Word:
-    letter = msgspec.json.decode(mail.body, type=Letter)
+    letter = typed.read(mail.body, Letter)
     by = mail.by if mail.kind == "verdict" else f"{mail.by}, which saw it end"
     return Word(letter.outcome, by, mail.at, letter.attempt, letter.value, "", taken=bool(mail.taken))
 

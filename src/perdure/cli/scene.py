@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 import perdure
-from perdure import demo, events
+from perdure import demo, events, typed
 from perdure.cli.mode import is_terminal, mode
 from perdure.cli.progress import intent_line, step_line
 from perdure.cli.screen import dim, doubtful, say
@@ -53,7 +53,7 @@ class Process:
         """What it tells, until it ends."""
         for line in self.child.stdout or ():
             name, body = msgspec.json.decode(line, type=tuple[str, Raw])
-            event = msgspec.json.decode(body, type=_EVENTS[name]) if name in _EVENTS else None
+            event = typed.read(body, _EVENTS[name]) if name in _EVENTS else None
             if isinstance(event, events.RunStarted):
                 self.names.append(event.run_name)
             self.steps += isinstance(event, events.StepCompleted)

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 
+from perdure import typed
 from perdure.codec.plain import flatten
 from perdure.codec.shapes import Shape, is_pydantic, shape_of
 
@@ -100,10 +101,7 @@ def _load(value: Any, annotation: Any) -> Any:
         return _load_by_parts(value, annotation)
 
 
-@functools.lru_cache(maxsize=1024)
-def _holder(annotation: Hashable) -> Any:
-    """A struct around the annotation: msgspec remembers the types of a struct's fields, and of nothing else."""
-    return msgspec.defstruct("Holder", [("value", annotation)])
+_holder: Final = functools.lru_cache(maxsize=1024)(typed.holder)
 
 
 def _load_unknown(kind: Any, value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from perdure import clock, codec, events
+from perdure import clock, codec, events, typed
 from perdure.engine.drive import Commit, drive
 from perdure.engine.failure import describe_failure
 from perdure.engine.signature import is_storable_text
@@ -156,7 +156,7 @@ class ForPerson:
         """The answer that was posted first; the end of the time counts as one."""
         for mail in place.mail:
             if mail.kind == "answer" and mail.key == place.mail_key:
-                given = msgspec.json.decode(mail.body, type=Given)
+                given = typed.read(mail.body, Given)
                 if given.asked == place.prepared.call.arguments.hex():
                     return self._resolution(place, given, mail)
         if place.is_due:
@@ -248,7 +248,7 @@ _ASK = WaitSpec(_ask, name="ask")
 
 
 def _answer(stored: dict[str, Any], form: Any) -> Answer:
-    given = msgspec.convert(stored, _Read)
+    given = typed.convert(stored, _Read)
     value = given.value
     if form is not None and not isinstance(form, dict):
         value = codec.unseal(msgspec.json.encode(given.value), form)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from perdure import clock, events
+from perdure import clock, events, typed
 from perdure.engine.active import Stop
 from perdure.engine.drive import Commit, Operation, drive
 from perdure.engine.ledger import Terms, Touched, note_seen, place_of, resource_of, terms_of
@@ -208,7 +208,7 @@ def _listing_of(active: Active, tracked: Tracked) -> Listing | None:
 
 def _shown_in(mail: Mail) -> str:
     try:
-        return msgspec.json.decode(mail.body, type=Letter).shown
+        return typed.read(mail.body, Letter).shown
     except msgspec.DecodeError:
         return ""
 

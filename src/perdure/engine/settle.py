@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final, Literal, Never
 
-import msgspec
 from msgspec import Struct
 
-from perdure import clock, codec, events
+from perdure import clock, codec, events, typed
 from perdure.engine.active import Doubtful
 from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
 from perdure.engine.failure import message_of
@@ -249,7 +248,7 @@ def _letters_for(prepared: Prepared[EffectSpec], attempt: int) -> list[tuple[Mai
     active.heard_in_doubt[prepared.call.key] = max((mail.mail_id for mail in mails), default=0)
     for mail in mails:
         if mail.key == prepared.call.key and mail.kind in ("verdict", "evidence"):
-            letter = msgspec.json.decode(mail.body, type=Letter)
+            letter = typed.read(mail.body, Letter)
             if letter.attempt == attempt:
                 found.append((mail, letter))
     found.sort(key=lambda pair: (pair[0].kind == "verdict", pair[0].mail_id))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from perdure import clock
+from perdure import clock, typed
 from perdure.errors import UnstorableValue
 from perdure.records import Listed, Listing
 
@@ -144,7 +144,7 @@ def packed(listing: Listing) -> bytes:
 
 def unpacked(content: bytes) -> Listing:
     """The listing in a stored one; `ValueError` where it is none, or would lead out of its directory."""
-    listing = msgspec.json.decode(content, type=Listing)
+    listing = typed.read(content, Listing)
     folders = {""}
     for entry in listing.entries:
         parent, _, name = entry.path.rpartition("/")

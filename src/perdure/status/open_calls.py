@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec import Struct
 
-from perdure import clock
+from perdure import clock, typed
 from perdure.engine.mailbox import Letter, mail_key
 from perdure.records import Opened, Run, RunState, read_body
 from perdure.replay import Journal
@@ -63,7 +62,7 @@ def open_effects(store: Store, run: Run, journal: Journal) -> list[OpenEffect]:
     for mail in store.read_mail(run.run_id):
         was_refused = run.state == RunState.WAITING and mail.at <= run.updated_at
         if mail.kind == "verdict" and not mail.taken and not was_refused:
-            verdict = msgspec.json.decode(mail.body, type=Letter)
+            verdict = typed.read(mail.body, Letter)
             letters[mail.key, verdict.attempt] = (verdict, mail.by)
     found = []
     for key, entry in journal.open_entries():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from perdure import clock
+from perdure import clock, typed
 from perdure.errors import (
     START_OVER,
     CheckpointCorrupt,
@@ -219,7 +219,7 @@ def _load_kept(record: Record, load_blob: Callable[[bytes], bytes], sound: set[b
     for tracked in getattr(body, "resources", ()):
         address = bytes.fromhex(tracked.listing)
         if address and address not in sound:
-            listing = msgspec.json.decode(load_blob(address), type=Listing)
+            listing = typed.read(load_blob(address), Listing)
             sound.add(address)
             files = [entry for entry in listing.entries if entry.kind == "file" and tracked.kept]
             wanted += [bytes.fromhex(entry.content) for entry in files]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from perdure import clock
+from perdure import clock, typed
 from perdure.errors import (
     CommitsLost,
     DeliveriesExhausted,
@@ -89,7 +89,7 @@ MOVED_DETAIL: Final = write_park(Park(code=RunMoved.code)).removesuffix("}")
 
 def read_park(run: Run) -> Park:
     """Why the run stopped; empty where it did not."""
-    return msgspec.json.decode(run.detail, type=Park) if run.detail else Park()
+    return typed.read(run.detail, Park) if run.detail else Park()
 
 
 def claim(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from perdure import typed
 from perdure.errors import CheckpointCorrupt, FormatTooNew, PerdureError
 from perdure.records import COMPLETIONS, FINISHED, Ended, Kind, Record, Run, RunState, Started, WaitReason, read_body
 from perdure.store import blobs
@@ -80,7 +81,7 @@ class Parcel:
             return None
         self._file.seek(self._places[address])
         try:
-            line = msgspec.json.decode(self._file.readline(LINE_BYTES), type=BlobLine)
+            line = typed.read(self._file.readline(LINE_BYTES), BlobLine)
         except ValueError:
             return None
         return line.stored if line.address == address.hex() else None
@@ -155,7 +156,7 @@ class _Lines:
 
     def decoded(self, raw: bytes, kind: type[L]) -> L:
         try:
-            return msgspec.json.decode(raw, type=kind)
+            return typed.read(raw, kind)
         except (ValueError, RecursionError) as error:
             raise self.damaged(f"is not what must stand there ({error})") from error
 
@@ -173,7 +174,7 @@ class _Lines:
 def _first(lines: _Lines) -> ExportLine:
     raw = lines.raw()
     try:
-        known = msgspec.json.decode(raw, type=_First)
+        known = typed.read(raw, _First)
     except (ValueError, RecursionError) as error:
         raise lines.damaged("does not begin an exported run") from error
     if known.line == "export" and known.version > LAYOUT:
@@ -258,7 +259,7 @@ def _prove_story(run: Run, records: tuple[Record, ...]) -> None:
 
 def _is_json(text: str, kind: Any) -> bool:  # noqa: ANN401 - whatever msgspec decodes to
     try:
-        msgspec.json.decode(text, type=kind)
+        typed.read(text, kind)
     except (ValueError, RecursionError):
         return False
     return True

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from perdure import typed
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -64,7 +66,7 @@ class Ended(Struct, frozen=True, tag=True):
 
 Said = Ready | Loaded | Declared | Took | Finished | Refused | Ended
 
-_decoder: Final = msgspec.json.Decoder(Said)
+_decode: Final[Callable[[bytes | str], Said]] = typed.decoder(Said)  # type: ignore[arg-type]  # a union is no type
 
 
 class Line:
@@ -122,10 +124,9 @@ class Line:
 def read_said(text: bytes) -> Said | None:
     """What a worker said; None where that is nothing that a worker says."""
     try:
-        said: Said = _decoder.decode(text)
+        return _decode(text)
     except msgspec.DecodeError:
         return None
-    return said
 
 
 def drain_words(grace_seconds: float) -> bytes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from perdure import typed
 from perdure.errors import InvalidSettings
 from perdure.settings import project_table
 
@@ -117,7 +118,7 @@ _TABLE: Final = {
 
 def _read(name: str, value: Any, where: str) -> Price:
     try:
-        return msgspec.convert(value, Price)
+        return typed.convert(value, Price)
     except (msgspec.ValidationError, ValueError) as error:
         raise InvalidSettings(
             f"{where}: the price of {name} cannot be used: {error}.",

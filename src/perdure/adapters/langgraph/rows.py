@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from perdure import clock
+from perdure import clock, typed
 from perdure.adapters.langgraph.pieces import kept_among, named_by, unpacked
 from perdure.errors import CheckpointCorrupt, FormatTooNew
 from perdure.store.cabinet import key_of, names_of
@@ -98,8 +98,8 @@ class Found(Struct, frozen=True):
 
 
 encode: Final = msgspec.msgpack.Encoder().encode
-_decode_checkpoint: Final = msgspec.msgpack.Decoder(CheckpointRow).decode
-_decode_write: Final = msgspec.msgpack.Decoder(WriteRow).decode
+_decode_checkpoint: Final = typed.unpacker(CheckpointRow)
+_decode_write: Final = typed.unpacker(WriteRow)
 
 
 def save(

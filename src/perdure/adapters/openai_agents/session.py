@@ -16,6 +16,7 @@ import msgspec
 from agents.memory import SessionSettings
 from msgspec import Struct
 
+from perdure import typed
 from perdure.adapters import calls
 from perdure.adapters.calls import STEP
 from perdure.adapters.openai_agents.orphans import closed
@@ -100,7 +101,7 @@ class PerdureSession:
 
     def _kept(self, rows: Rows) -> list[tuple[Any, str]]:
         found = rows.scan(key_of(_ITEM, self.session_id))
-        kept = [msgspec.json.decode(value, type=Kept) for _, value in found]
+        kept = [typed.read(value, Kept) for _, value in found]
         return [(each.item, each.run_id) for each in kept]
 
     def _add(self, items: list[Any], token: str) -> None:
@@ -122,7 +123,7 @@ class PerdureSession:
             if token and (done := rows.get([self._done(token)])):
                 return msgspec.json.decode(done[self._done(token)])
             newest = rows.newest(key_of(_ITEM, self.session_id), limit=1)
-            item = msgspec.json.decode(rows.get(newest)[newest[0]], type=Kept).item if newest else None
+            item = typed.read(rows.get(newest)[newest[0]], Kept).item if newest else None
             rows.remove(newest)
             if token:
                 rows.put({self._done(token): msgspec.json.encode(item)})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from perdure import codec
+from perdure import codec, typed
 from perdure.adapters.http.conversation import Requests, StoredRequest
 from perdure.adapters.http.record import Answer
 from perdure.adapters.tools.context import Memory
@@ -70,7 +70,7 @@ class Conduct:
         if done is None:
             return None
         answer: Answer = codec.unseal(self.active.load_value(done.value, done.blob), Answer)
-        return msgspec.json.decode(answer.request, type=StoredRequest)
+        return typed.read(answer.request, StoredRequest)
 
     def write_notes(self) -> None:
         """Have what the script has read of clocks and done unprotected since the last record written with the next."""

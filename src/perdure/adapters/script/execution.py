@@ -12,8 +12,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, Final
 
-import msgspec
-
+from perdure import typed
 from perdure.adapters.http.redact import Redactor
 from perdure.adapters.script.banner import say_beginning, say_unprotected
 from perdure.adapters.script.order import Order
@@ -42,7 +41,7 @@ class ScriptFailed(Exception):
 
 def main() -> None:
     """Execute the script that the command line names, and end as it ended."""
-    order = msgspec.json.decode(sys.argv[1], type=Order)
+    order = typed.read(sys.argv[1], Order)
     path, arguments = sys.argv[2], sys.argv[3:]
     sys.argv = sys.argv[2:]
     terminal.install()

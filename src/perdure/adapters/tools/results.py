@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from perdure import codec
+from perdure import codec, typed
 from perdure.adapters.tools.context import Changes
 from perdure.adapters.tools.shapes import Shapeless, shaped, unshaped
 from perdure.errors import UnstorableValue
@@ -71,14 +71,14 @@ def with_changes(result: Any, changed: Changes | None) -> Any:
 
 def changes_in(result: Any) -> Changes | None:
     """What the tool changed in memory when it returned this."""
-    return msgspec.convert(result[_MARK], Kept).changed if _is_marked(result) else None
+    return typed.convert(result[_MARK], Kept).changed if _is_marked(result) else None
 
 
 def given(result: Any, annotation: object) -> Any:
     """What the tool returned, or what a person said that it did; `Lost` where that cannot be read any more."""
     if not _is_marked(result):
         return result
-    found = msgspec.convert(result[_MARK], Kept)
+    found = typed.convert(result[_MARK], Kept)
     if found.lost:
         raise Lost(f"{found.lost}, which cannot be stored")
     try:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final, Generic, TypeVar
 
-import msgspec
 from msgspec import Raw, Struct
 
+from perdure import typed
 from perdure.records import Failure, Lot
 
 R_co = TypeVar("R_co", covariant=True)
 ADDRESS_BYTES: Final = 32
 
-_decode_lot: Final = msgspec.json.Decoder(Lot).decode
+_decode_lot: Final = typed.decoder(Lot)
 
 
 class Summary(Struct, frozen=True):

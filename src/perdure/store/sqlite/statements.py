@@ -7,6 +7,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
+from perdure import typed
 from perdure.records import Record, Run, Worker
 from perdure.store.sql import load_queries
 
@@ -26,7 +27,7 @@ def run_of(row: tuple[Any, ...]) -> Run:
 def worker_of(row: tuple[Any, ...]) -> Worker:
     """The worker in a row; it carries no digest, so at least its types must be right."""
     try:
-        return msgspec.convert(dict(zip(Worker.__struct_fields__, row, strict=True)), Worker)
+        return typed.convert(dict(zip(Worker.__struct_fields__, row, strict=True)), Worker)
     except msgspec.ValidationError as error:
         raise apsw.CorruptError(f"a worker's row is damaged: {error}") from error
 

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 import perdure
-from perdure import codec, settings
+from perdure import codec, settings, typed
 from perdure.engine.agent import resume, spec_of
 from perdure.engine.session import session
 from perdure.errors import PerdureError, UsageError
@@ -63,7 +63,7 @@ class Told(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def main() -> None:
     """Load what can be loaded once, then serve; from here on only a forked process returns."""
-    subject = msgspec.json.decode(sys.argv[1], type=Subject)
+    subject = typed.read(sys.argv[1], Subject)
     subject = msgspec.structs.replace(subject, setup=tuple(map(_absolute, subject.setup)))
     _prepare(subject)
     if _BARE not in sys.argv:
@@ -174,7 +174,7 @@ def _serve() -> Birth:
                 _end_all(numbers)
             *lines, rest = (rest + read).split(b"\n")
             for line in lines:
-                birth = msgspec.json.decode(line, type=Birth)
+                birth = typed.read(line, Birth)
                 pid = os.fork()
                 if not pid:
                     signal.set_wakeup_fd(-1)

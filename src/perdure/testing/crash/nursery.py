@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 import perdure
-from perdure import clock
+from perdure import clock, typed
 from perdure.errors import InternalError
 from perdure.testing.crash.child import Birth, Told
 from perdure.testing.crash.subject import environment
@@ -247,7 +247,7 @@ class Cradle:
 
     def _listen(self) -> None:
         for line in self._answers:
-            told = msgspec.json.decode(line, type=Told)
+            told = typed.read(line, Told)
             life = self._lives.get(told.number)
             if life is not None:
                 life.hear(told)

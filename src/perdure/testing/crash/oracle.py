@@ -24,6 +24,8 @@ from typing import Any, Final, Self
 import msgspec
 from msgspec import Struct, field
 
+from perdure import typed
+
 OUTSIDE: Final = "PERDURE_CRASH_OUTSIDE"
 """The variable that names the address of the outside."""
 
@@ -116,7 +118,7 @@ class Oracle:
 
     def account(self, trial: str) -> Account:
         """Everything that is known of a trial now, once every request that was received has landed."""
-        return msgspec.convert(self.ask(verb="account", trial=trial), Account)
+        return typed.convert(self.ask(verb="account", trial=trial), Account)
 
     def delay(self, trial: str, seconds: float) -> None:
         """From now on, let requests of this trial land so long after they were received."""

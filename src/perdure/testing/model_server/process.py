@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from perdure import typed
 from perdure.errors import UsageError
 from perdure.testing.model_server.control import PREFIX
 from perdure.testing.model_server.gate import PATIENCE_SECONDS
@@ -74,11 +75,11 @@ class ModelProcess(Readings):
 
     @property
     def requests(self) -> list[Request]:
-        return msgspec.convert(self._ask("GET", "requests"), list[Request])
+        return typed.convert(self._ask("GET", "requests"), list[Request])
 
     def settled(self, *, seconds: float = PATIENCE_SECONDS) -> list[Request]:
         """Wait until nothing is in flight; every request."""
-        return msgspec.convert(self._ask("GET", "settled", seconds=seconds), list[Request])
+        return typed.convert(self._ask("GET", "settled", seconds=seconds), list[Request])
 
     def gate(self, name: str = "gate") -> DistantGate:
         """The gate of this name in its script."""
