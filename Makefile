@@ -34,10 +34,10 @@ docs: .venv/installed ## Write the reference anew and build the site into build/
 torture: torture-stores torture-frameworks ## Run the long campaigns of crashes, both of them
 
 torture-stores: .venv/installed ## Stores, engine, workers, crash kit: half an hour
-	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 -m torture --ignore tests/adapters
+	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 --timeout 1800 -m torture --ignore tests/adapters
 
 torture-frameworks: .venv/installed ## Scripts and adapters of every framework, in environments of their own
-	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 -m torture tests/adapters
+	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 --timeout 1800 -m torture tests/adapters
 
 clean: ## Remove .venv, other environments, builds and caches
 	@rm -rf .venv .venv-frameworks build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,7 +187,6 @@ def test_stub_that_replaces_nothing_is_refused_before_any_body_begins(
 def started(place: Place, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A campaign of an agent that stops in its first trial, for good, once it is resumed; begins when it is there."""
     meeting = place.folder / "meeting"
-    os.mkfifo(meeting)
     place.write(
         "sticky.py",
         f"""
@@ -212,7 +211,9 @@ def started(place: Place, *words: str) -> Iterator[subprocess.Popen[str]]:
         command, cwd=place.folder, env=place.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         try:
-            assert meeting.read_text() == "here"
+            while not meeting.exists():
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.01)
             yield process
         finally:
             process.kill()
