@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Final
 from perdure import clock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from perdure.records import Append
     from perdure.store.protocol import Outcome, Store
 
@@ -85,7 +87,7 @@ class Writer:
         while not ticket.done:
             self._turns.get()
             try:
-                has_moved = ticket.done or self._commit_queued()
+                has_moved = ticket.done or self._commit_alone(ticket) or self._commit_queued()
             finally:
                 self._turns.put(None)
             if not has_moved:
@@ -161,6 +163,30 @@ class Writer:
                 self._moved.wait()
                 self._waiting -= 1
 
+    def _commit_alone(self, ticket: Ticket) -> bool:
+        """Commit the append of a caller who has the lanes to itself, the short way; False where others are about."""
+        if self._lanes == 1:
+            return False
+        append = ticket.append
+        with self._taking:
+            if self._under_way or len(self._queue) > 1 or ticket.taken:
+                return False
+            self._queue.popleft()
+            self._under_way.add(append.run.run_id)
+            ticket.taken = True
+        try:
+            (ticket.error,) = self._store.append_all((append,), power=append.power)
+        except Exception as error:  # noqa: BLE001 - as for a batch
+            ticket.error = error
+        except BaseException as error:
+            ticket.error = error
+            raise
+        finally:
+            ticket.done = True
+            if self._let_go((ticket,)):
+                self._ask_thread()
+        return True
+
     def _commit_queued(self) -> bool:
         """Commit what is queued in one transaction, by whoever has a turn; False where nothing could be taken."""
         started = clock.elapsed_seconds()
@@ -227,10 +253,11 @@ class Writer:
         if held_back:
             self._ask_thread()
 
-    def _let_go(self, batch: list[Ticket]) -> bool:
+    def _let_go(self, batch: Sequence[Ticket]) -> bool:
         """These runs have nothing under way any more; whether something was held back that a loop waits for."""
         with self._taking:
-            self._under_way.difference_update([ticket.append.run.run_id for ticket in batch])
+            for ticket in batch:
+                self._under_way.discard(ticket.append.run.run_id)
             held_back, self._holds_back = self._holds_back, False
             if self._waiting:
                 self._moved.notify_all()

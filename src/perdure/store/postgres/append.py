@@ -11,14 +11,13 @@ from perdure.errors import LeaseLost
 from perdure.records import Append, Mail, Record, Run
 from perdure.store.chain import taken_mail, verified_mail
 from perdure.store.postgres.connect import Q, fetch
-from perdure.store.postgres.wire import Statement, numbers
+from perdure.store.postgres.wire import BIGINT, FLOAT, Statement, numbers
 from perdure.store.sql import changeable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import psycopg
-
+    from perdure.store.postgres.connect import Connection
     from perdure.store.protocol import Outcome
 
 CREATE: Final = Statement("create_run", Q["create_run"])
@@ -75,21 +74,37 @@ def rounds_of(batch: Sequence[Append], *, epoch: int | None = None) -> list[list
     return [list(each.values()) for each in rounds if each]
 
 
-def create(connection: psycopg.Connection[Any], run: Run, records: Sequence[Record], worker_id: str) -> bool:
+def create(connection: Connection, run: Run, records: Sequence[Record], worker_id: str) -> bool:
     """Accept a run that this worker holds from the start, in one round trip; False where its id is known."""
     columns = zip(*map(msgspec.structs.astuple, records), strict=True)
     return CREATE.execute(connection, (*msgspec.structs.astuple(run), *columns, worker_id)).ntuples > 0
 
 
-def write(connection: psycopg.Connection[Any], extensions: list[Extension]) -> set[str]:
+def write(connection: Connection, extensions: list[Extension]) -> set[str]:
     """Write a round; the ids of the runs whose fence held."""
     if len(extensions) == 1 and len(extensions[0].records) == 1:
         only = extensions[0]
-        return {only.run.run_id} if APPEND_ONE.execute(connection, _one(only)).command_tuples else set()
+        written = _one(only.run, only.records[0], epoch=only.epoch, before=only.before)
+        return {only.run.run_id} if APPEND_ONE.send(connection, written).command_tuples else set()
     return {extensions[place].run.run_id for place in numbers(APPEND_MANY.execute(connection, _many(extensions)))}
 
 
-def complete(connection: psycopg.Connection[Any], extension: Extension) -> None:
+def is_lone(batch: Sequence[Append]) -> bool:
+    """Whether a batch is what a step of a run that is alone makes of it: one record, and nothing beside it."""
+    if len(batch) != 1:
+        return False
+    append = batch[0]
+    return len(append.records) == 1 and not append.blobs and not append.taken
+
+
+def write_lone(connection: Connection, append: Append) -> bool:
+    """Write the one record of an append; whether its fence held."""
+    run = append.run
+    written = _one(run, append.records[0], epoch=run.epoch, before=run.length - 1)
+    return APPEND_ONE.send(connection, written).command_tuples == 1
+
+
+def complete(connection: Connection, extension: Extension) -> None:
     """Keep the large values of an extension that landed, and take the mail that it consumes, once."""
     for blob in extension.blobs.items():
         fetch(connection, "insert_blob", blob)
@@ -118,10 +133,39 @@ def _round_after(rounds: list[dict[str, Extension]], known: dict[str, Extension]
     return rounds[place]
 
 
-def _one(extension: Extension) -> tuple[Any, ...]:
-    run = extension.run
-    fence = (run.run_id, extension.epoch, extension.before)
-    return (*changeable(run), *fence, *msgspec.structs.astuple(extension.records[0]))
+def _one(run: Run, record: Record, *, epoch: int, before: int) -> list[bytes]:
+    """The values of `append_one` as they are sent, each written by itself: every step does this."""
+    return [
+        FLOAT(run.updated_at),
+        run.state.encode(),
+        run.reason.encode(),
+        run.detail.encode(),
+        BIGINT(run.epoch),
+        run.holder.encode(),
+        BIGINT(run.deliveries),
+        BIGINT(run.steps),
+        BIGINT(run.suspects),
+        BIGINT(run.length),
+        FLOAT(run.wake_at),
+        BIGINT(run.heard),
+        BIGINT(run.tokens),
+        FLOAT(run.dollars),
+        run.version.encode(),
+        run.head,
+        run.digest,
+        run.run_id.encode(),
+        BIGINT(epoch),
+        BIGINT(before),
+        BIGINT(record.seq),
+        record.kind.encode(),
+        record.key.encode(),
+        record.name.encode(),
+        record.arguments,
+        FLOAT(record.at),
+        BIGINT(record.epoch),
+        record.body.encode(),
+        record.digest,
+    ]
 
 
 def _many(extensions: list[Extension]) -> tuple[Sequence[Any], ...]:

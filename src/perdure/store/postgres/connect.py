@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
+from psycopg import errors as server
 from psycopg import generators
 
 from perdure import clock, events
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from typing import TypeVar
 
-    from psycopg.pq.abc import PGconn, PGresult
+    from psycopg.pq.abc import PGresult
 
     from perdure.store.postgres.location import Location
 
@@ -31,8 +32,9 @@ Q: Final = load_queries("perdure.store.postgres")
 ANSWER_SECONDS: Final = 60.0
 """How long an answer may take before a line is taken for dead: what was asked is asked again on a new one."""
 
-_IDLE: Final = psycopg.pq.TransactionStatus.IDLE
-_OK: Final = psycopg.pq.ConnStatus.OK
+_IDLE: Final = int(psycopg.pq.TransactionStatus.IDLE)
+_OK: Final = int(psycopg.pq.ConnStatus.OK)
+_DONE: Final = (int(psycopg.pq.ExecStatus.COMMAND_OK), int(psycopg.pq.ExecStatus.TUPLES_OK))
 _CONNECT_SECONDS: Final = 5.0
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -76,7 +78,7 @@ class Line:
         """Every row a statement that only reads answers with; asked again where the line broke."""
         return self.again(lambda connection: fetch(connection, name, arguments))
 
-    def again(self, act: Callable[[psycopg.Connection[Any]], T], *, seconds: float | None = None) -> T:
+    def again(self, act: Callable[[Connection], T], *, seconds: float | None = None) -> T:
         """Do what is harmless to do twice, until the server answers or so much time is over."""
         patience = Patience(self._seconds if seconds is None else seconds)
         while True:
@@ -90,18 +92,19 @@ class Line:
                 return answer
 
     def once(self, act: Callable[[Connection, V], T], value: V) -> T:
-        """Do this on the connection, alone, as `use` would have it: the short way, for what every step does."""
-        self.refuse_fork()
-        with self.lock:
-            try:
-                return act(self._connected(), value)
-            except BROKEN:
-                self._drop()
-                raise
-            except (psycopg.Error, ValueError, UnicodeError) as error:
+        """Do this as `use` would have it, for whoever has the lock: the short way, for what every step does."""
+        if os.getpid() != self._pid:
+            self.refuse_fork()
+        try:
+            return act(self._connected(), value)
+        except BROKEN:
+            self._drop()
+            raise
+        except BaseException as error:
+            self._settle()
+            if isinstance(error, (psycopg.Error, ValueError, UnicodeError)):
                 raise plain(error, self.location) from error
-            finally:
-                self._settle()
+            raise
 
     @contextlib.contextmanager
     def use(self) -> Iterator[Connection]:
@@ -154,7 +157,7 @@ class Line:
 
     def _connected(self) -> Connection:
         connection = self._connection
-        if connection is None or connection.closed or self._closed:
+        if connection is None or self._closed:
             connection = self._opened()
         return connection
 
@@ -181,7 +184,7 @@ class Line:
             raise StoreUnavailable("The store was closed.", safe="what it acknowledged stands.", hint="open it again")
 
     def _settle(self) -> None:
-        """A connection whose transaction was left open by an error is of no use to the next caller."""
+        """A connection that was closed, or whose transaction was left open by an error, is of no use to the next."""
         connection = self._connection
         if connection is None or connection.pgconn.transaction_status == _IDLE:
             return
@@ -189,7 +192,7 @@ class Line:
             with contextlib.suppress(psycopg.Error):
                 connection.rollback()
                 return
-            self._drop()
+        self._drop()
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
@@ -250,24 +253,24 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         pgconn = self.pgconn
         if pgconn.flush():  # it is so long that the server has to read some of it first
             results: list[PGresult] = self.wait(generators.execute(pgconn))
-            return results[-1]
-        try:
-            self._await_answer(pgconn)
-        except BaseException:  # nobody will read the answer: it must not be taken for that of the next statement
-            self.close()
-            raise
-        result = latest = pgconn.get_result()
-        while latest is not None:
-            result, latest = latest, pgconn.get_result()
+            result: PGresult | None = results[-1]
+        else:
+            try:
+                while pgconn.is_busy():
+                    if not self.poll(self.answer_seconds * 1000):
+                        raise psycopg.OperationalError(_silence(self.answer_seconds))
+                    pgconn.consume_input()
+            except BaseException:  # nobody will read the answer: it must not be taken for that of the next statement
+                self.close()
+                raise
+            result = latest = pgconn.get_result()
+            while latest is not None:
+                result, latest = latest, pgconn.get_result()
+        if result is not None and result.status in _DONE:
+            return result
         if result is None or pgconn.status != _OK:  # then the answer is what libpq says of the end of the line
             raise psycopg.OperationalError(pgconn.get_error_message())
-        return result
-
-    def _await_answer(self, pgconn: PGconn) -> None:
-        while pgconn.is_busy():
-            if not self.poll(self.answer_seconds * 1000):
-                raise psycopg.OperationalError(_silence(self.answer_seconds))
-            pgconn.consume_input()
+        raise server.error_from_result(result, encoding="utf-8")
 
 
 def _bounded(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:

@@ -5,21 +5,20 @@ A batch whose answer was lost is sent again. If it had landed it is refused, and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from psycopg import errors as server
 
 from perdure.errors import InternalError, PerdureError
-from perdure.store.postgres.append import Extension, complete, refused, rounds_of, write
+from perdure.store.postgres.append import Extension, complete, is_lone, refused, rounds_of, write, write_lone
 from perdure.store.postgres.connect import Line, Patience, fetch
 from perdure.store.postgres.refusal import AGAIN, BROKEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import psycopg
-
     from perdure.records import Append
+    from perdure.store.postgres.connect import Connection
     from perdure.store.postgres.location import Location
     from perdure.store.protocol import Outcome
 
@@ -42,7 +41,7 @@ class Lanes:
             return []
         line = _free_line(self._synced if power else self._unsynced)
         try:
-            return self._append(line, batch)
+            return self._append_lone(line, batch) if is_lone(batch) else self._append(line, batch)
         except PerdureError as error:
             if not isinstance(error.__cause__, server.IntegrityError | server.DataError):
                 return [error] * len(batch)
@@ -57,6 +56,14 @@ class Lanes:
         """Hang up."""
         for line in (*self._synced, *self._unsynced):
             line.close()
+
+    def _append_lone(self, line: Line, batch: Sequence[Append]) -> list[Outcome]:
+        (append,) = batch
+        try:
+            has_landed = line.once(write_lone, append)
+        except (*BROKEN, *AGAIN) as error:
+            (has_landed,) = self._append_again(line, rounds_of(batch), error)
+        return [None if has_landed else refused(append.run)]
 
     def _append(self, line: Line, batch: Sequence[Append]) -> list[Outcome]:
         rounds = rounds_of(batch)
@@ -97,7 +104,7 @@ def _free_line(lines: Sequence[Line]) -> Line:
     return lines[0]
 
 
-def _written(connection: psycopg.Connection[Any], rounds: list[list[Extension]]) -> list[bool]:
+def _written(connection: Connection, rounds: list[list[Extension]]) -> list[bool]:
     """Send a batch; one round without large values and mail is one statement, which commits itself."""
     extensions = [extension for one in rounds for extension in one]
     if len(rounds) == 1 and not any(extension.blobs or extension.taken for extension in extensions):
@@ -114,14 +121,14 @@ def _written(connection: psycopg.Connection[Any], rounds: list[list[Extension]])
     return outcomes
 
 
-def _written_or_newest(connection: psycopg.Connection[Any], rounds: list[list[Extension]]) -> list[bool]:
+def _written_or_newest(connection: Connection, rounds: list[list[Extension]]) -> list[bool]:
     landed = _written(connection, rounds)
     if all(landed):
         return landed
     return [a or b for a, b in zip(landed, _newest(connection, rounds), strict=True)]
 
 
-def _newest(connection: psycopg.Connection[Any], rounds: list[list[Extension]]) -> list[bool]:
+def _newest(connection: Connection, rounds: list[list[Extension]]) -> list[bool]:
     """Which extensions are the newest of their run: they landed before the answer was lost."""
     extensions = [extension for one in rounds for extension in one]
     rows = fetch(connection, "read_heads", ([extension.run.run_id for extension in extensions],))

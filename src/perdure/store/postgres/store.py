@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from perdure.store.debounce import Start
+    from perdure.store.postgres.connect import Connection
 
 
 class PostgresStore:
@@ -169,7 +170,7 @@ class PostgresStore:
         """Accept a run; an id that is known returns the row that is there."""
         worker = self.join()
 
-        def create_held(connection: psycopg.Connection[Any]) -> Run:
+        def create_held(connection: Connection) -> Run:
             if create(connection, run, (first, *claimed), worker.worker_id):
                 return run
             return verified_run(_run_of(fetch(connection, "read_run", (run.run_id,))[0]))
@@ -202,7 +203,7 @@ class PostgresStore:
         claimant = self.join()
         refuse_other_worker(claimant, worker_id)
 
-        def attempt(connection: psycopg.Connection[Any]) -> tuple[Run, PerdureError | None]:
+        def attempt(connection: Connection) -> tuple[Run, PerdureError | None]:
             with connection.transaction():
                 rows = fetch(connection, "lock_run", (run_id,))
                 if not rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from psycopg import errors as server
@@ -24,15 +24,14 @@ _PLACEHOLDER: Final = re.compile(r"%[sb](?:::(\w+)(\[\])?)?")
 _HEADER: Final = struct.Struct("!5i")
 _EMPTY: Final = struct.Struct("!3i")
 _LENGTH: Final = struct.Struct("!i").pack
-_BIGINT: Final = struct.Struct("!q").pack
-_FLOAT: Final = struct.Struct("!d").pack
+BIGINT: Final = struct.Struct("!q").pack
+FLOAT: Final = struct.Struct("!d").pack
 _BINARY: Final = 1
-_IDLE: Final = psycopg.pq.TransactionStatus.IDLE
-_DONE: Final = (psycopg.pq.ExecStatus.COMMAND_OK, psycopg.pq.ExecStatus.TUPLES_OK)
+_IDLE: Final = int(psycopg.pq.TransactionStatus.IDLE)
 
 _SCALAR: Final[dict[str, tuple[int, int, Callable[[Any], bytes]]]] = {
-    "bigint": (20, 1016, _BIGINT),
-    "float8": (701, 1022, _FLOAT),
+    "bigint": (20, 1016, BIGINT),
+    "float8": (701, 1022, FLOAT),
     "text": (25, 1009, str.encode),
     "bytea": (17, 1001, bytes),
 }
@@ -51,48 +50,37 @@ class Statement:
         numbers = iter(range(1, len(types) + 1))
         self._text = _PLACEHOLDER.sub(lambda _: f"${next(numbers)}", text).encode()
 
-    def execute(self, connection: psycopg.Connection[Any], values: Sequence[Any]) -> PGresult:
-        """Send it, and wait for the answer; errors are psycopg's own."""
-        written = [write(value) for write, value in zip(self._writes, values, strict=True)]
+    def execute(self, connection: Connection, values: Sequence[Any]) -> PGresult:
+        """Write the values, send it, and wait for the answer; errors are psycopg's own."""
+        return self.send(connection, [write(value) for write, value in zip(self._writes, values, strict=True)])
+
+    def send(self, connection: Connection, written: list[bytes]) -> PGresult:
+        """The same, for values that are written already."""
         pgconn = connection.pgconn
         if pgconn.transaction_status != _IDLE:
             # What the server was told may be forgotten by now, and to find that out would end the transaction.
             pgconn.send_query_params(self._text, written, self._types, self._formats, _BINARY)
-            return _answer(connection)
-        if self.name not in _told(connection):
+            return connection.answer()
+        if self.name not in connection.told:
             self._prepare(connection)
         try:
-            return self._send(connection, written)
+            pgconn.send_query_prepared(self.name, written, self._formats, _BINARY)
+            return connection.answer()
         except server.InvalidSqlStatementName:  # psycopg lets the server forget all of them after some commands
             self._prepare(connection)
-            return self._send(connection, written)
+            pgconn.send_query_prepared(self.name, written, self._formats, _BINARY)
+            return connection.answer()
 
-    def _prepare(self, connection: psycopg.Connection[Any]) -> None:
+    def _prepare(self, connection: Connection) -> None:
         connection.pgconn.send_prepare(self.name, self._text, self._types)
-        _answer(connection)
-        _told(connection).add(self.name)
-
-    def _send(self, connection: psycopg.Connection[Any], written: list[bytes]) -> PGresult:
-        connection.pgconn.send_query_prepared(self.name, written, self._formats, _BINARY)
-        return _answer(connection)
+        connection.answer()
+        connection.told.add(self.name)
 
 
 def numbers(result: PGresult) -> list[int]:
     """The first column of the answer, where it is of whole numbers."""
     unpack = int.from_bytes
     return [unpack(result.get_value(row, 0) or b"", "big", signed=True) for row in range(result.ntuples)]
-
-
-def _told(connection: psycopg.Connection[Any]) -> set[bytes]:
-    """The statements that are prepared on a connection of a line."""
-    return cast("Connection", connection).told
-
-
-def _answer(connection: psycopg.Connection[Any]) -> PGresult:
-    result = cast("Connection", connection).answer()
-    if result.status not in _DONE:
-        raise server.error_from_result(result, encoding="utf-8")
-    return result
 
 
 def _array_writer(kind: str) -> Callable[[Sequence[Any]], bytes]:
