@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Final
 from perdure import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from perdure.records import Append
     from perdure.store.protocol import Outcome, Store
 
@@ -183,7 +181,11 @@ class Writer:
             raise
         finally:
             ticket.done = True
-            if self._let_go((ticket,)):
+            with self._taking:
+                is_awaited = self._waiting or self._holds_back
+                if not is_awaited:
+                    self._under_way.discard(append.run.run_id)
+            if is_awaited and self._let_go([ticket]):
                 self._ask_thread()
         return True
 
@@ -253,11 +255,10 @@ class Writer:
         if held_back:
             self._ask_thread()
 
-    def _let_go(self, batch: Sequence[Ticket]) -> bool:
+    def _let_go(self, batch: list[Ticket]) -> bool:
         """These runs have nothing under way any more; whether something was held back that a loop waits for."""
         with self._taking:
-            for ticket in batch:
-                self._under_way.discard(ticket.append.run.run_id)
+            self._under_way.difference_update([ticket.append.run.run_id for ticket in batch])
             held_back, self._holds_back = self._holds_back, False
             if self._waiting:
                 self._moved.notify_all()

@@ -91,17 +91,15 @@ def write(connection: Connection, extensions: list[Extension]) -> set[str]:
 
 def is_lone(batch: Sequence[Append]) -> bool:
     """Whether a batch is what a step of a run that is alone makes of it: one record, and nothing beside it."""
-    if len(batch) != 1:
-        return False
     append = batch[0]
-    return len(append.records) == 1 and not append.blobs and not append.taken
+    return len(batch) == len(append.records) == 1 and not append.blobs and not append.taken
 
 
 def write_lone(connection: Connection, append: Append) -> bool:
     """Write the one record of an append; whether its fence held."""
     run = append.run
     written = _one(run, append.records[0], epoch=run.epoch, before=run.length - 1)
-    return APPEND_ONE.send(connection, written).command_tuples == 1
+    return APPEND_ONE.send(connection, written).command_tuples > 0
 
 
 def complete(connection: Connection, extension: Extension) -> None:

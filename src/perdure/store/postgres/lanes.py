@@ -41,7 +41,7 @@ class Lanes:
             return []
         line = _free_line(self._synced if power else self._unsynced)
         try:
-            return self._append_lone(line, batch) if is_lone(batch) else self._append(line, batch)
+            return self._append(line, batch)
         except PerdureError as error:
             if not isinstance(error.__cause__, server.IntegrityError | server.DataError):
                 return [error] * len(batch)
@@ -57,19 +57,14 @@ class Lanes:
         for line in (*self._synced, *self._unsynced):
             line.close()
 
-    def _append_lone(self, line: Line, batch: Sequence[Append]) -> list[Outcome]:
-        (append,) = batch
-        try:
-            has_landed = line.once(write_lone, append)
-        except (*BROKEN, *AGAIN) as error:
-            (has_landed,) = self._append_again(line, rounds_of(batch), error)
-        return [None if has_landed else refused(append.run)]
-
     def _append(self, line: Line, batch: Sequence[Append]) -> list[Outcome]:
-        rounds = rounds_of(batch)
         try:
+            if is_lone(batch):
+                return [None if line.once(write_lone, batch[0]) else refused(batch[0].run)]
+            rounds = rounds_of(batch)
             landed = line.once(_written, rounds)
         except (*BROKEN, *AGAIN) as error:
+            rounds = rounds_of(batch)
             landed = self._append_again(line, rounds, error)
         if all(landed):
             return [None] * len(batch)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import psycopg
@@ -79,6 +79,8 @@ if TYPE_CHECKING:
 
     from perdure.store.debounce import Start
     from perdure.store.postgres.connect import Connection
+
+_RUNNING: Final = str(RunState.RUNNING)
 
 
 class PostgresStore:
@@ -228,9 +230,9 @@ class PostgresStore:
     def append_all(self, batch: Sequence[Append], *, power: bool) -> list[Outcome]:
         """Extend journals in one transaction; each append is fenced by epoch and length."""
         outcomes = self._lanes.append_all(batch, power=power)
-        left = [append.run.run_id for append in batch if append.run.state != RunState.RUNNING]
-        if left:
-            self._news.tell(left)
+        for append in batch:
+            if append.run.state != _RUNNING:
+                self._news.tell((append.run.run_id,))
         return outcomes
 
     def holds(self, run_id: str, epoch: int) -> bool:
