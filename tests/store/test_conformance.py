@@ -30,6 +30,7 @@ from tests.store.journals import (
     PARDON,
     QUIET_SECONDS,
     TERMS,
+    append,
     claimed,
     created,
     ending,
@@ -311,6 +312,60 @@ class TestAppend:
         assert isinstance(outcome_of(store, step(step(run).run)), LeaseLost)
         assert store.read_run("run-1") == run
         assert len(store.load_journal("run-1")) == run.length
+
+    def test_append_beside_another_process_writes_nothing(self, store: Store, other: Store) -> None:
+        """Whoever wrote last has no right to write next."""
+        mine = land(store, step(land(store, step(held_run(store)))))
+        theirs = land(other, step(mine, value="2"))
+        assert isinstance(outcome_of(store, step(mine, value="3")), LeaseLost)
+        assert store.read_run("run-1") == theirs
+        assert len(store.load_journal("run-1")) == theirs.length
+        after = land(store, step(theirs))
+        assert store.read_run("run-1") == after
+
+    @pytest.mark.parametrize("by", [-1, 1])
+    def test_other_epoch_and_right_length_writes_nothing(self, store: Store, by: int) -> None:
+        run = land(store, step(land(store, step(held_run(store)))))
+        assert isinstance(outcome_of(store, step(msgspec.structs.replace(run, epoch=run.epoch + by))), LeaseLost)
+        assert store.read_run("run-1") == run
+        assert len(store.load_journal("run-1")) == run.length
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"state": RunState.WAITING, "holder": ""},
+            {"reason": WaitReason.SIGNAL},
+            {"detail": "until the letter comes"},
+            {"wake_at": 7.5},
+            {"heard": 7},
+            {"deliveries": 2},
+            {"suspects": 1},
+            {"tokens": 7},
+            {"dollars": 0.25},
+        ],
+        ids=lambda change: next(iter(change)),
+    )
+    def test_every_column_of_the_row_lands_after_steps_that_left_it_alone(
+        self, store: Store, change: dict[str, object]
+    ) -> None:
+        changed = step(land(store, step(land(store, step(held_run(store))))), **change)
+        assert outcome_of(store, changed) is None
+        assert store.read_run("run-1") == changed.run
+        after = land(store, step(changed.run))
+        assert store.read_run("run-1") == after
+
+    def test_step_of_a_run_that_waited_until_now_lands_with_its_row(self, store: Store) -> None:
+        run = land(store, step(held_run(store)))
+        waits = {"state": RunState.WAITING, "reason": WaitReason.SIGNAL, "detail": "mail", "wake_at": 7.5, "heard": 7}
+        waited = land(store, step(run, **waits))
+        after = land(store, step(waited, **{name: getattr(run, name) for name in waits}))
+        assert store.read_run("run-1") == after
+
+    def test_delivery_lands_with_the_holder_and_the_version_that_it_brings(self, store: Store) -> None:
+        run = land(store, step(held_run(store)))
+        body = Delivery(worker="w-2", pid=2, host="there", delivery=1)
+        after = land(store, append(run, Kind.DELIVERY, body, holder="w-2", version="v2"))
+        assert store.read_run("run-1") == after
 
     def test_unknown_run_is_nobodys(self, store: Store) -> None:
         run, _ = new_run("run-9")

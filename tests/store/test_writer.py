@@ -399,6 +399,22 @@ class TestLanes:
         asyncio.run(crowd())
         assert store.batches == [["0"] * 30]
 
+    @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()], ids=["broken", "interrupted"])
+    def test_run_whose_append_failed_while_it_was_alone_goes_on(self, error: BaseException) -> None:
+        def during(_: Sequence[Append]) -> None:
+            if len(store.batches) == 1:
+                raise error
+
+        store = FakeStore(during, lanes=2)
+        writer = writer_on(store)
+        with pytest.raises(type(error)):
+            writer.wait(writer.submit(numbered(0)))
+        next_one = threading.Thread(target=writer.wait, args=(writer.submit(numbered(0)),), daemon=True)
+        next_one.start()
+        next_one.join(PATIENCE_SECONDS)
+        assert store.batches == [["0"], ["0"]]
+        assert not next_one.is_alive()
+
     def test_interrupt_leaves_what_it_held_back_to_others(self) -> None:
         """A run has two branches: one of them is interrupted in the store, the other is on a loop."""
         entered, released = threading.Event(), threading.Event()

@@ -7,10 +7,15 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
+from perdure.records import Kind, RunState
+
 if TYPE_CHECKING:
-    from perdure.records import Run
+    from perdure.records import Record, Run
 
 _NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_RUNNING: Final = str(RunState.RUNNING)
+_TURNS: Final = frozenset({Kind.DELIVERY, Kind.ENDED, Kind.REPAIRED})
+"""Records with which a run may change its state, its holder or what it waits for; the others only make it longer."""
 
 
 def load_queries(package: str) -> dict[str, str]:
@@ -28,6 +33,13 @@ def load_schema(package: str) -> tuple[tuple[str, ...], ...]:
     )
     blocks = (entry.read_text(encoding="utf-8").split("\n;\n") for entry in numbered)
     return tuple(tuple(filter(None, map(_squeezed, each))) for each in blocks)
+
+
+def only_grows(run: Run, record: Record) -> bool:
+    """Whether the row is as the run's claim left it, but for the length of its journal and what follows from that."""
+    if run.state != _RUNNING or run.reason or run.detail or run.wake_at or run.heard:
+        return False
+    return record.kind not in _TURNS
 
 
 def changeable(run: Run) -> tuple[Any, ...]:

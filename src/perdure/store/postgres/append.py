@@ -12,7 +12,7 @@ from perdure.records import Append, Mail, Record, Run
 from perdure.store.chain import taken_mail, verified_mail
 from perdure.store.postgres.connect import Q, fetch
 from perdure.store.postgres.wire import BIGINT, FLOAT, Statement, numbers
-from perdure.store.sql import changeable
+from perdure.store.sql import changeable, only_grows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CREATE: Final = Statement("create_run", Q["create_run"])
 APPEND_ONE: Final = Statement("append_one", Q["append_one"])
+APPEND_STEP: Final = Statement("append_step", Q["append_step"])
 APPEND_MANY: Final = Statement("append_many", Q["append_many"])
 
 
@@ -84,8 +85,7 @@ def write(connection: Connection, extensions: list[Extension]) -> set[str]:
     """Write a round; the ids of the runs whose fence held."""
     if len(extensions) == 1 and len(extensions[0].records) == 1:
         only = extensions[0]
-        written = _one(only.run, only.records[0], epoch=only.epoch, before=only.before)
-        return {only.run.run_id} if APPEND_ONE.send(connection, written).command_tuples else set()
+        return {only.run.run_id} if APPEND_ONE.execute(connection, _one(only)).command_tuples else set()
     return {extensions[place].run.run_id for place in numbers(APPEND_MANY.execute(connection, _many(extensions)))}
 
 
@@ -96,10 +96,14 @@ def is_lone(batch: Sequence[Append]) -> bool:
 
 
 def write_lone(connection: Connection, append: Append) -> bool:
-    """Write the one record of an append; whether its fence held."""
-    run = append.run
-    written = _one(run, append.records[0], epoch=run.epoch, before=run.length - 1)
-    return APPEND_ONE.send(connection, written).command_tuples > 0
+    """Write the one record of an append; whether its fence held.
+
+    A step changes only what grows with a journal, as long as the run is still moving: less to send, less to compute.
+    """
+    run, record = append.run, append.records[0]
+    if only_grows(run, record) and APPEND_STEP.send(connection, _step(run, record)).command_tuples:
+        return True
+    return bool(write(connection, [_extension(append, 0, None)]))
 
 
 def complete(connection: Connection, extension: Extension) -> None:
@@ -131,29 +135,21 @@ def _round_after(rounds: list[dict[str, Extension]], known: dict[str, Extension]
     return rounds[place]
 
 
-def _one(run: Run, record: Record, *, epoch: int, before: int) -> list[bytes]:
-    """The values of `append_one` as they are sent, each written by itself: every step does this."""
+def _step(run: Run, record: Record) -> list[bytes]:
+    """The values of `append_step` as they are sent, each written by itself: every step does this."""
     return [
         FLOAT(run.updated_at),
-        run.state.encode(),
-        run.reason.encode(),
-        run.detail.encode(),
-        BIGINT(run.epoch),
-        run.holder.encode(),
         BIGINT(run.deliveries),
         BIGINT(run.steps),
         BIGINT(run.suspects),
         BIGINT(run.length),
-        FLOAT(run.wake_at),
-        BIGINT(run.heard),
         BIGINT(run.tokens),
         FLOAT(run.dollars),
-        run.version.encode(),
         run.head,
         run.digest,
         run.run_id.encode(),
-        BIGINT(epoch),
-        BIGINT(before),
+        BIGINT(run.epoch),
+        BIGINT(run.length - 1),
         BIGINT(record.seq),
         record.kind.encode(),
         record.key.encode(),
@@ -164,6 +160,12 @@ def _one(run: Run, record: Record, *, epoch: int, before: int) -> list[bytes]:
         record.body.encode(),
         record.digest,
     ]
+
+
+def _one(extension: Extension) -> tuple[Any, ...]:
+    run = extension.run
+    fence = (run.run_id, extension.epoch, extension.before)
+    return (*changeable(run), *fence, *msgspec.structs.astuple(extension.records[0]))
 
 
 def _many(extensions: list[Extension]) -> tuple[Sequence[Any], ...]:
