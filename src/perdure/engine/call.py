@@ -98,7 +98,7 @@ class Prepared(Generic[S]):
         self.kwargs = kwargs
         self.arguments = spec.signature.bind(args, kwargs)
         digest = codec.digest_arguments(self.arguments, of=spec.name, cache=active.prefixes)
-        self.call = Call(self._key() if key is None else key, spec.name, digest, spec.kind)
+        self.call = Call(self._key(digest) if key is None else key, spec.name, digest, spec.kind)
         self.decision: Decision = active.decide(self.call)
         if type(self.decision) is Diverged:
             raise self._diverged(self.decision)
@@ -156,7 +156,8 @@ class Prepared(Generic[S]):
             called = f"{called} with other arguments"
         return self.active.diverge(recorded, called)
 
-    def _key(self) -> str:
+    def _key(self, _digest: bytes) -> str:
+        """Where the call stands, or what it is known by; some are known by what they are called with."""
         explicit = self.spec.key
         if explicit is None:
             return self.frame.scope.take_key()

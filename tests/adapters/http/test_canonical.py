@@ -31,8 +31,8 @@ def asking(*texts: str, **fields: Any) -> dict[str, Any]:
 
 def plain(asked: Asked) -> tuple[Any, ...]:
     """All that is said of a request, but for what was known before."""
-    messages = [bytes(raw) for raw in asked.messages]
-    return asked.digest, asked.model, asked.is_stream, asked.fits, asked.rest, messages, asked.marks, asked.links
+    spoken = [bytes(raw) for raw in asked.messages], list(asked.marks), list(asked.links)
+    return asked.digest, asked.model, asked.is_stream, asked.fits, asked.rest, *spoken
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_secrets_of_the_address_are_neither_kept_nor_part_of_the_request() -> No
 def test_a_body_that_is_no_json_object_is_known_by_its_bytes(body: bytes) -> None:
     assert read(body).digest == read(body).digest
     assert read(body).digest != read(body + b" ").digest
-    assert (read(body).rest, read(body).messages) == (body, [])
+    assert (read(body).rest, list(read(body).messages)) == (body, [])
 
 
 def test_a_body_of_somebody_else_at_such_an_address_does_not_fit() -> None:
@@ -197,12 +197,32 @@ def test_a_request_reads_the_same_whatever_was_read_before(given_bodies: list[by
         (b'{"messages":[]}', b'{"messages":["a"]}'),
         (b'{"x":{"messages":["a"]},"messages":["b"]}', b'{"x":{"messages":["a"]},"messages":["c"]}'),
         (b'{"messages":["a"],"stream":false}', b'{"messages":["a"],"stream":true}'),
+        (b'{"messages":[[1]],"k":1}', b'{"messages":[[1],"k":1}'),
+        (b'{"messages":["a"],"k":1}', b'{"messages":["a"],"messages":["b"],"k":1}'),
+        (b'{"messages":["a"],"k":1}', b'{"messages":["a","b"],"j":2,"k":1}'),
+        (b'{"messages":["a"],"k":1}', b'{"messages":["a","b"],"k":2}'),
+        (b'{"k":1,"messages":["a"]}', b'{"k":2,"messages":["a","b"]}'),
+        (b'{"messages":["a"],"k":1}', b'{"messages":["a",nothing],"k":1}'),
+        (b'{"messages":["a"],"k":1}', b'{"messages" :["a","b"],"k":1}'),
     ],
 )
 def test_a_beginning_in_common_never_hides_a_difference(before: bytes, now: bytes) -> None:
     reader = Reader()
     read(before, reader=reader)
     assert plain(read(now, reader=reader)) == plain(read(now))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(messages, st.integers(0, 2)), min_size=2, max_size=12), layouts)
+def test_a_conversation_that_goes_on_reads_the_same_as_if_it_were_the_first(
+    turns: list[tuple[list[Any], int]], layout: dict[str, Any]
+) -> None:
+    reader, spoken = Reader(), list[Any]()
+    for new, transient in turns:
+        spoken = [*spoken, *new]
+        body = json.dumps({"model": "x", "messages": spoken, "n": [1]}, **layout).encode()
+        assert plain(read(body, reader=reader)) == plain(read(body))
+        spoken = spoken[: max(0, len(spoken) - transient)]
 
 
 def test_the_same_conversation_at_another_address_is_read_for_that_address() -> None:

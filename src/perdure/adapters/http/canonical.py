@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from perdure.adapters.http.endpoints import Dialect, model_in, streams
-from perdure.adapters.http.layout import Layout, after, ends_of, grown, list_begins, shared_items, start_of
+from perdure.adapters.http.growing import Growing
+from perdure.adapters.http.layout import Layout, after, grown, laid_out, list_begins, shared_items, start_of
 from perdure.adapters.http.redact import clean_url
 
 REMEMBERED: Final = 8
@@ -56,7 +57,6 @@ _READ_CHARACTERS: Final = 600
 """Of a long text no more is looked at to tell what it is about."""
 
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_Item = TypeVar("_Item")
 _fields: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _items: Final = msgspec.json.Decoder(list[Raw]).decode
 _value: Final = msgspec.json.Decoder().decode
@@ -76,13 +76,13 @@ class Asked(Struct, frozen=True):
     """Whether the answer is asked for as a stream."""
     fits: bool
     """Whether the body has what a body of this dialect must have. One that has not is somebody else's request."""
-    messages: list[Raw]
+    messages: Growing[Raw]
     """The conversation, as it was sent; empty where the dialect has none."""
     rest: bytes
     """The other fields in canonical JSON, without the volatile ones. Of a body that is no JSON object: the body."""
-    marks: list[bytes]
+    marks: Growing[bytes]
     """The digest of each message."""
-    links: list[bytes]
+    links: Growing[bytes]
     """The digest of each message and all before it: equal links, equal conversations up to there."""
     known: int = 0
     """How many of the messages an earlier request had, too."""
@@ -106,13 +106,49 @@ class Asked(Struct, frozen=True):
         return fields_in(self.rest)
 
 
+class _Around(Struct, frozen=True):
+    """What a request says beside its conversation."""
+
+    dialect: Dialect
+    method: str
+    url: str
+    rest: bytes
+    model: str
+    is_stream: bool
+    fits: bool
+    begun: Any
+    """The digest of all this, to go on from."""
+
+    def asked(self, messages: Growing[Raw], marks: Growing[bytes], links: Growing[bytes], known: int = 0) -> Asked:
+        """The request with this conversation."""
+        digest = self.begun.copy()
+        _hash(digest, links[-1] if links else b"")
+        return Asked(
+            dialect=self.dialect,
+            method=self.method,
+            url=self.url,
+            digest=digest.digest(),
+            model=self.model,
+            is_stream=self.is_stream,
+            fits=self.fits,
+            messages=messages,
+            rest=self.rest,
+            marks=marks,
+            links=links,
+            known=known,
+        )
+
+
 class _Seen(Struct, frozen=True):
     """What is remembered of a request whose conversation may go on."""
 
     asked: Asked
     layout: Layout
-    others: dict[str, bytes]
-    """The other fields as they were sent."""
+    around: _Around
+    head: bytes
+    """What stood in front of the messages."""
+    tail: bytes
+    """What stood behind them, from the bracket on."""
 
 
 class Reader:
@@ -120,26 +156,25 @@ class Reader:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._seen: list[_Seen] = []
+        self._seen: tuple[_Seen, ...] = ()
 
     def read(self, dialect: Dialect, method: str, url: str, body: bytes) -> Asked:
         """What this request asks."""
-        with self._lock:
-            earlier = tuple(self._seen)
         address = (dialect, method.upper(), clean_url(url))
+        known = _known(dialect, body, self._seen)
         try:
-            asked, seen, text = _read(address, url, body, earlier)
+            asked, seen = _read_on(address, body, known) or _read(address, url, body, known)
         except _UNREADABLE:
             return _opaque(address, url, body)
         if seen is not None:
-            self._remember(seen, text.before)
+            self._remember(seen, known.before if known is not None and asked.known else None)
         return asked
 
     def _remember(self, seen: _Seen, before: _Seen | None) -> None:
         """A conversation that went on takes the place of what it was."""
         with self._lock:
             others = [each for each in self._seen if each is not before or _goes_on_elsewhere(before, seen)]
-            self._seen = [seen, *others][:REMEMBERED]
+            self._seen = (seen, *others)[:REMEMBERED]
 
 
 Address = tuple[Dialect, str, str]
@@ -152,90 +187,103 @@ def _goes_on_elsewhere(before: _Seen, seen: _Seen) -> bool:
     return seen.asked.known < len(before.layout.ends) - _MOST_TRANSIENT
 
 
-class _Text(Struct, frozen=True):
-    """A body without the messages that are known already."""
+class _Known(Struct, frozen=True):
+    """The messages of a body that need not be read."""
 
-    content: bytes
-    start: int | None = None
-    """Where messages were left out."""
-    shared: int = 0
-    """How many messages these were."""
-    before: _Seen | None = None
+    before: _Seen
     """The request that had them."""
+    shared: int
+    """How many they are."""
+    start: int
+    """Where they begin."""
+    end: int
+    """Where the next one may begin, or the bracket that closes."""
 
 
-def _read(address: Address, url: str, body: bytes, earlier: tuple[_Seen, ...]) -> tuple[Asked, _Seen | None, _Text]:
-    """The request, what to remember of it, and what had to be read of it."""
-    text = _unknown(address[0], body, earlier)
-    fields = _fields(text.content)
+def _known(dialect: Dialect, body: bytes, earlier: tuple[_Seen, ...]) -> _Known | None:
+    """The messages with which the conversation of an earlier request begins, too; None for none."""
+    start = list_begins(body, _CONVERSATIONS[dialect]) if earlier and dialect in _CONVERSATIONS else None
+    if start is None:
+        return None
+    before, shared = _longest(dialect, body, start, earlier)
+    if before is None:
+        return None
+    return _Known(before, shared, start, after(body, start + before.layout.ends[shared - 1]))
+
+
+def _read_on(address: Address, body: bytes, known: _Known | None) -> tuple[Asked, _Seen] | None:
+    """The request, and what to remember of it, where it is an earlier one with new messages: only these are read.
+
+    Where one list takes the place of another, what stands around it means what it meant.
+    """
+    if known is None:
+        return None
+    before = known.before
+    around, bracket = before.around, len(body) - len(before.tail)
+    is_the_same_around = (
+        address == (around.dialect, around.method, around.url)
+        and known.start == len(before.head)
+        and known.end <= bracket
+        and body.startswith(before.head)
+        and body.endswith(before.tail)
+    )
+    if not is_the_same_around:
+        return None
+    array = b"[%b]" % body[known.end : bracket]
+    try:
+        new = _items(array)
+    except _UNREADABLE:
+        return None
+    asked = _made(around, new, known)
+    layout = grown(before.layout, known.shared, body, known.start, new)
+    return asked, _Seen(asked, layout, around, before.head, before.tail)
+
+
+def _read(address: Address, url: str, body: bytes, known: _Known | None) -> tuple[Asked, _Seen | None]:
+    """The request, and what to remember of it."""
+    text = body if known is None else body[: known.start] + body[known.end :]
+    fields = _fields(text)
     name = _CONVERSATIONS.get(address[0], "")
     array = bytes(fields.get(name, b""))
     name = name if array.startswith(b"[") else ""
-    start = start_of(text.content, fields, name) if name else None
-    if text.start not in (None, start):
-        return _read(address, url, body, ())  # what was left out is not where the conversation stands
+    start = start_of(text, fields, name) if name else None
+    if known is not None and known.start != start:
+        return _read(address, url, body, None)  # what was left out is not where the conversation stands
     new = _items(array) if name else []
-    others = {each: bytes(raw) for each, raw in fields.items() if each != name and each not in VOLATILE}
-    asked = _made(address, url, new, others, text, name=name)
+    around = _around(address, url, fields, name)
+    asked = _made(around, new, known)
     if start is None or not asked.messages:
-        return asked, None, text
-    layout = text.before.layout if text.before else Layout()
-    known = layout.ends[text.shared - 1] if text.shared else 0
-    cut = len(body) - len(text.content)
-    ends = [end - 1 + cut for end in ends_of(array, 1, new)]
-    return (
-        asked,
-        _Seen(asked, grown(layout, text.shared, body[start + known : start + cut + len(array)], ends), others),
-        text,
-    )
+        return asked, None
+    layout = laid_out(body, start, new) if known is None else grown(known.before.layout, known.shared, body, start, new)
+    bracket = start + len(body) - len(text) + len(array) - 2
+    return asked, _Seen(asked, layout, around, body[:start], body[bracket:])
 
 
-def _unknown(dialect: Dialect, body: bytes, earlier: tuple[_Seen, ...]) -> _Text:
-    """What must be read: all but the messages with which the conversation of an earlier request begins, too."""
-    start = list_begins(body, _CONVERSATIONS[dialect]) if earlier and dialect in _CONVERSATIONS else None
-    if start is None:
-        return _Text(body)
-    before, shared = _longest(dialect, body, start, earlier)
-    if before is None:
-        return _Text(body)
-    end = after(body, start + before.layout.ends[shared - 1])
-    return _Text(body[:start] + body[end:], start, shared, before)
-
-
-def _made(address: Address, url: str, new: list[Raw], others: dict[str, bytes], text: _Text, *, name: str) -> Asked:
+def _around(address: Address, url: str, fields: dict[str, Raw], name: str) -> _Around:
     dialect, method, shown = address
-    before, shared = text.before, text.shared
-    old = before.asked if before is not None else None
-    marks = [hashlib.sha256(canonical(raw)).digest() for raw in new]
-    links = _links(old.links[shared - 1] if old is not None else b"", marks)
-    if before is not None and before.others == others and before.asked.url == shown:
-        rest, model, is_stream = before.asked.rest, before.asked.model, before.asked.is_stream
-    else:
-        values = {each: _value(raw) for each, raw in others.items()}
-        rest, model, is_stream = _encode(values), _model(values, url), values.get("stream") is True or streams(url)
-    if old is not None:
-        new = _grown(old.messages, shared, new)
-        marks, links = _grown(old.marks, shared, marks), _grown(old.links, shared, links)
-    return Asked(
+    values = {each: _value(raw) for each, raw in fields.items() if each != name and each not in VOLATILE}
+    rest = _encode(values)
+    return _Around(
         dialect=dialect,
         method=method,
         url=shown,
-        digest=_digest(method, shown, name, rest, links[-1] if links else b""),
-        model=model,
-        is_stream=is_stream,
-        fits=_fits(dialect, {*others, name}),
-        messages=new,
         rest=rest,
-        marks=marks,
-        links=links,
-        known=shared,
+        model=_model(values, url),
+        is_stream=values.get("stream") is True or streams(url),
+        fits=_fits(dialect, {*values, name}),
+        begun=_hash(hashlib.sha256(), method.encode(), shown.encode(), name.encode(), rest),
     )
 
 
-def _grown(old: list[_Item], shared: int, new: list[_Item]) -> list[_Item]:
-    made = old[:shared]
-    made += new
-    return made
+def _made(around: _Around, new: list[Raw], known: _Known | None) -> Asked:
+    marks = [hashlib.sha256(canonical(raw)).digest() for raw in new]
+    if known is None:
+        return around.asked(Growing(new), Growing(marks), Growing(_links(b"", marks)))
+    old, shared = known.before.asked, known.shared
+    links = _links(old.links[shared - 1], marks)
+    return around.asked(
+        old.messages.grown(shared, new), old.marks.grown(shared, marks), old.links.grown(shared, links), shared
+    )
 
 
 def canonical(raw: bytes | Raw) -> bytes:
@@ -283,25 +331,23 @@ def _opaque(address: Address, url: str, body: bytes) -> Asked:
         dialect=dialect,
         method=method,
         url=shown,
-        digest=_digest(method, shown, "?", body, b""),
+        digest=_hash(hashlib.sha256(), method.encode(), shown.encode(), b"?", body, b"").digest(),
         model=model_in(url),
         is_stream=streams(url),
         fits=_fits(dialect, {name for name in _NAMES if b'"%s"' % name.encode() in body}),
-        messages=[],
+        messages=Growing([]),
         rest=body,
-        marks=[],
-        links=[],
+        marks=Growing([]),
+        links=Growing([]),
         is_opaque=True,
     )
 
 
-def _digest(*parts: str | bytes) -> bytes:
-    made = hashlib.sha256()
+def _hash(made: Any, *parts: bytes) -> Any:
+    """The digest with these parts added, each with its length in front."""
     for part in parts:
-        content = part.encode() if isinstance(part, str) else part
-        made.update(b"%d:" % len(content))
-        made.update(content)
-    return made.digest()
+        made.update(b"%d:%b" % (len(part), part))
+    return made
 
 
 def _links(link: bytes, marks: list[bytes]) -> list[bytes]:

@@ -12,10 +12,10 @@ from itertools import islice
 from typing import Final
 
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
 from perdure.adapters.http.canonical import Asked, canonical, fields_in
 from perdure.adapters.http.contrast import contrast
+from perdure.adapters.http.growing import Growing
 from perdure.adapters.http.redact import Redactor
 from perdure.errors import CheckpointCorrupt
 
@@ -61,7 +61,7 @@ class Restored(Struct, frozen=True):
 
 class _Known(Struct, frozen=True):
     key: str
-    marks: list[bytes]
+    marks: Growing[bytes]
     rest: bytes
 
 
@@ -101,15 +101,17 @@ class Requests:
 def shared(asked: Asked, earlier: Requests, redactor: Redactor | None = None) -> StoredRequest:
     """What is to be stored of a request: of what an earlier one has, only where it stands."""
     clean = redactor.text if redactor is not None else _as_it_is
-    stored = StoredRequest(dialect=asked.dialect, url=clean(asked.url), model=asked.model)
+    dialect, url, model = asked.dialect, clean(asked.url), asked.model
     if asked.is_opaque:
-        return replace(stored, text=clean(asked.rest.decode(errors="replace")))
+        return StoredRequest(dialect, url, model, text=clean(asked.rest.decode(errors="replace")))
     built = [(_parts(asked, below.marks), below) for below in earlier.candidates(asked)]
-    parts, below = min(built, key=lambda each: _new_in(each[0])) if built else (_parts(asked, []), None)
+    parts, below = min(built, key=lambda each: _new_in(each[0])) if built else (_parts(asked, Growing([])), None)
     fields, gone, are_shared = _changed(asked, below.rest if below else b"{}")
     is_based = below is not None and (are_shared or any(part.count for part in parts))
-    return replace(
-        stored,
+    return StoredRequest(
+        dialect,
+        url,
+        model,
         base=below.key if below is not None and is_based else "",
         parts=[Part(each.start, each.count, [_cleaned(raw, clean) for raw in each.new]) for each in parts],
         fields={name: _cleaned(raw, clean) for name, raw in fields.items()},
@@ -154,9 +156,9 @@ _FEWEST_MOVED: Final = 2
 """A single message that stands elsewhere is stored again: it is as short as saying where."""
 
 
-def _parts(asked: Asked, marks: list[bytes]) -> list[Part]:
+def _parts(asked: Asked, marks: Growing[bytes]) -> list[Part]:
     """The conversation as runs of messages of the request below, and what is new between them."""
-    count = _begun(asked.marks, marks)
+    count = asked.marks.begun_with(marks)
     places: dict[bytes, int] = {}
     if len(asked.marks) - count > _FEWEST_LEFT:
         places = {mark: at for at, mark in reversed(list(enumerate(marks)))}
@@ -197,18 +199,7 @@ def _new_in(parts: list[Part]) -> int:
     return sum(len(part.new) for part in parts)
 
 
-def _begun(marks: list[bytes], below: list[bytes]) -> int:
-    """With how many messages of the request below this one begins; lists are compared at once, being long."""
-    low, high = 0, min(len(marks), len(below))
-    if marks[:high] == below[:high]:
-        return high
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if marks[low:middle] == below[low:middle] else (low, middle - 1)
-    return low
-
-
-def _run(marks: list[bytes], at: int, below: list[bytes], start: int) -> int:
+def _run(marks: Growing[bytes], at: int, below: Growing[bytes], start: int) -> int:
     count = 0
     while at + count < len(marks) and start + count < len(below) and marks[at + count] == below[start + count]:
         count += 1
@@ -248,7 +239,7 @@ def _shown(raw: Raw | None) -> str:
 def _cleaned(raw: Raw, clean: Callable[[str], str]) -> Raw:
     text = bytes(raw).decode()
     shown = clean(text)
-    return raw.copy() if shown == text else Raw(shown.encode())
+    return raw if shown == text else Raw(shown.encode())
 
 
 def _as_it_is(text: str) -> str:

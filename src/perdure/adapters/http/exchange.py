@@ -85,7 +85,7 @@ class ModelCall(Prepared[Spec]):
 
     def sealed(self, value: Answer) -> tuple[bytes, Answer]:
         """The stored form of an answer, which comes back as it is: it is made of texts and numbers."""
-        return codec.seal(value), value
+        return codec.seal(msgspec.structs.asdict(value)), value
 
     def body(self) -> Body:
         """What a streamed answer to this request is gathered in."""
@@ -137,11 +137,11 @@ class ModelCall(Prepared[Spec]):
         redactor = self.conduct.redactor
         kept = {name: value for name, value in redactor.headers(headers).items() if name.lower() != _ENCODING}
         clean = redactor.text(body)
-        made = msgspec.structs.replace(Answer(status, kept, request=self._stored_request()), **how)
+        request = self._stored_request()
         try:
-            return msgspec.structs.replace(made, text=clean.decode())
+            return Answer(status, kept, text=clean.decode(), request=request, **how)
         except UnicodeDecodeError:
-            return msgspec.structs.replace(made, data=clean)
+            return Answer(status, kept, data=clean, request=request, **how)
 
     def _stored_request(self) -> str:
         return msgspec.json.encode(shared(self.asked, self.conduct.requests, self.conduct.redactor)).decode()
@@ -164,9 +164,8 @@ class ModelCall(Prepared[Spec]):
             calls = wire.asked_for(self.asked.dialect, answer.body, is_stream=self.asked.is_stream)
             self.conduct.pending.note(self.call.key, calls)
 
-    def _key(self) -> str:
+    def _key(self, digest: bytes) -> str:
         scope, recorded = self.frame.scope.path, self.conduct.recorded
-        digest = codec.digest_arguments(self.arguments, of=self.spec.name)
         found = recorded.take(scope, digest)
         is_strand = scope != STRAY  # calls of threads that nobody knows the order of
         if found is None and is_strand and (expected := recorded.expected(scope)) is not None:

@@ -7,6 +7,7 @@ prompts. A model that it does not name has no price: none is guessed from its na
 from __future__ import annotations
 
 import fnmatch
+import functools
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from perdure.adapters.http.usage import Usage
 
 _MILLION: Final = 1_000_000
+_MODELS_REMEMBERED: Final = 256
 
 
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,6 +81,7 @@ def prices_from(table: Mapping[str, Any], *, where: str) -> Prices:
     return Prices({name: _read(name, value, where) for name, value in table.items()})
 
 
+@functools.lru_cache(maxsize=_MODELS_REMEMBERED)
 def family(model: str) -> str:
     """The name of a model without who serves it and without its date: what a price goes by."""
     name = model.rpartition("/")[2].lower()

@@ -116,9 +116,10 @@ class Redactor:
         return value if self._replaced(shown) == shown else REDACTED
 
     def _replaced(self, text: str) -> str:
-        known = self._known
-        if known is not None and any(form in text for form in self._forms):
-            text = known.sub(REDACTED, text)
+        for form in self._forms:
+            if form in text and self._known is not None:
+                text = self._known.sub(REDACTED, text)
+                break
         return without_looks(text, REDACTED)
 
     def _learn(self, values: Iterable[str]) -> None:

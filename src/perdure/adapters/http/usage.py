@@ -44,9 +44,10 @@ def usage_of(dialect: Dialect, status: int, body: bytes, *, is_stream: bool) -> 
     counts: dict[str, int] = {}
     model = ""
     for each in said:
-        for holder in (each, _object(each.get("message")), _object(each.get("response"))):
-            counts |= _counts(holder)
-            model = _model(holder) or model
+        for holder in (each, each.get("message"), each.get("response")):
+            if isinstance(holder, dict):
+                counts |= _counts(holder)
+                model = _model(holder) or model
     return _summed(counts, model)
 
 
@@ -66,19 +67,21 @@ _NAMES: Final = {
 }
 """`cached` is part of what was read; `cache_read` and `cache_written` come on top of it."""
 
+_MEANING: Final = [(name, what) for what, names in _NAMES.items() for name in reversed(names)]
+"""What each name means; where several of one meaning are said, the last of these counts."""
+
 _HOLDERS: Final = ("usage", "usageMetadata", "amazon-bedrock-invocationMetrics")
 _DETAILS: Final = ("prompt_tokens_details", "input_tokens_details")
 
 
 def _counts(holder: dict[str, Any]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for usage in filter(None, (_object(holder.get(name)) for name in _HOLDERS)):
-        for what, names in _NAMES.items():
-            said = [value for name in names if (value := _count(usage.get(name))) is not None]
-            found |= {what: said[0]} if said else {}
-        for name in _DETAILS:
-            cached = _count(_object(usage.get(name)).get("cached_tokens"))
-            found |= {"cached": cached} if cached is not None else {}
+    for usage in (holder[name] for name in _HOLDERS if name in holder):
+        if isinstance(usage, dict):
+            found |= {what: usage[name] for name, what in _MEANING if name in usage and _is_count(usage[name])}
+            for details in (usage[name] for name in _DETAILS if name in usage):
+                if isinstance(details, dict) and _is_count(details.get("cached_tokens")):
+                    found["cached"] = details["cached_tokens"]
     return found
 
 
@@ -98,9 +101,5 @@ def _model(holder: dict[str, Any]) -> str:
     return named if isinstance(named, str) else ""
 
 
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0

@@ -17,8 +17,6 @@ from perdure.adapters.http.canonical import Asked
 from perdure.adapters.http.endpoints import Dialect
 
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_SIGNS: Final = (b"tool", b"_call", b"function")
-"""A message without any of these has nothing to do with tools, and is not read."""
 
 _value: Final = msgspec.json.Decoder().decode
 
@@ -112,7 +110,8 @@ def _read(messages: Iterable[Raw]) -> Iterator[dict[str, Any]]:
 
 
 def _is_about_tools(content: bytes) -> bool:
-    return any(sign in content for sign in _SIGNS)
+    """One without any of these words has nothing to do with tools, and is not read."""
+    return b"tool" in content or b"_call" in content or b"function" in content
 
 
 def _calls(message: dict[str, Any]) -> Iterator[ToolCall]:

@@ -196,7 +196,7 @@ class MapCall(Prepared[MapSpec]):
         reader = Reader(self._load, self._value, self._failure)
         return Mapped(summary, lambda: reader.lots(summary.lots))
 
-    def _key(self) -> str:
+    def _key(self, _digest: bytes) -> str:
         key = self.frame.scope.take_key()
         journal = self.active.journal
         self.batches = [read_body(record) for record in journal.batches.get(key, ())]
