@@ -35,11 +35,11 @@ def load_schema(package: str) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(filter(None, map(_squeezed, each))) for each in blocks)
 
 
-def only_grows(run: Run, record: Record) -> bool:
+def only_grows(run: Run, *records: Record) -> bool:
     """Whether the row is as the run's claim left it, but for the length of its journal and what follows from that."""
     if run.state != _RUNNING or run.reason or run.detail or run.wake_at or run.heard:
         return False
-    return record.kind not in _TURNS
+    return _TURNS.isdisjoint([record.kind for record in records])
 
 
 def changeable(run: Run) -> tuple[Any, ...]:

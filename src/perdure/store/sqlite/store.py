@@ -22,13 +22,11 @@ from perdure.records import (
     FINISHED,
     Append,
     Debounce,
-    Kind,
     Loss,
     Mail,
     Queue,
     Record,
     Run,
-    RunState,
     Schedule,
     Worker,
     mail_digest,
@@ -56,7 +54,7 @@ from perdure.store.protocol import (
     Whole,
 )
 from perdure.store.queues import asked, is_ready, needs_place
-from perdure.store.sql import changeable
+from perdure.store.sql import changeable, only_grows
 from perdure.store.sqlite import moving
 from perdure.store.sqlite.check import findings, hidden_damage
 from perdure.store.sqlite.connect import (
@@ -91,8 +89,6 @@ if TYPE_CHECKING:
     from perdure.store.debounce import Start
 
 _FORGET_WORKER_SECONDS: Final = 24 * 3600.0
-_TURNS: Final = frozenset({Kind.DELIVERY, Kind.ENDED, Kind.REPAIRED})
-"""Records with which a run may change its state, its holder or what it waits for; the others only make it longer."""
 
 
 class SqliteStore:
@@ -344,7 +340,7 @@ class SqliteStore:
         run = append.run
         number = self._number(run.run_id)
         fence = (number, run.run_id, epoch, run.length - len(append.records))
-        if not (_only_grows(append) and self._lengthen(run, fence)):
+        if not (only_grows(run, *append.records) and self._lengthen(run, fence)):
             self._connection.execute(Q["update_run"], (*changeable(run), *fence))
             if self._connection.changes() != 1:
                 return LeaseLost(f"Run {run.name} is held by another worker now.")
@@ -684,10 +680,3 @@ class SqliteStore:
             return
         with self._writing, self._reading:  # whoever still reads is waited for: SQLite forbids to close under them
             self._opened.close()
-
-
-def _only_grows(append: Append) -> bool:
-    """Whether the run is as its claim left it, but for the length of its journal and what follows from that."""
-    run = append.run
-    is_moving = run.state == RunState.RUNNING and not (run.reason or run.detail or run.wake_at or run.heard)
-    return is_moving and all(record.kind not in _TURNS for record in append.records)
