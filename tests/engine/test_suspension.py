@@ -111,6 +111,33 @@ def test_two_strands_in_doubt_are_named_together_and_the_run_suspends_once() -> 
     assert [record.kind for record in records_of("r")].count("ended") == 1
 
 
+def test_of_effects_in_doubt_the_first_that_began_is_named_and_the_command_is_about_that_one() -> None:
+    later_failed = asyncio.Event()
+
+    @perdure.effect
+    async def pay(to: str) -> None:
+        if to == "bob":
+            later_failed.set()
+        await later_failed.wait()
+        if to == "ada":
+            await asyncio.sleep(0)  # and so its doubt comes last
+            await asyncio.sleep(0)
+        raise TimeoutError(to)
+
+    @perdure.agent
+    async def agent() -> None:
+        await asyncio.gather(pay("ada"), pay("bob"))
+
+    with pytest.raises(EffectInDoubt) as caught:
+        perdure.run(agent, run_id="r")
+    intents = [record for record in records_of("r") if record.kind == "intent"]
+    doubts = [record for record in records_of("r") if record.kind == "doubt"]
+    assert [record.key for record in doubts] == [record.key for record in reversed(intents)]
+    assert "pay(to='ada') and 1 more was started" in caught.value.message
+    name = caught.value.message.split()[1].rstrip(":")
+    assert f"perdure settle {name} 1 <" in caught.value.hint
+
+
 def test_a_strand_that_waits_for_the_one_in_doubt_does_not_hold_the_run_up() -> None:
     @perdure.agent
     async def agent() -> str:

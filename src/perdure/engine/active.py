@@ -383,15 +383,24 @@ class Active:
         return min((at for at in times if at), default=0.0)
 
     def _suspend_in_doubt(self) -> Signal:
-        first = self.doubtful[0]
+        first, step = self._first_doubt()
         others = f" and {len(self.doubtful) - 1} more" if len(self.doubtful) > 1 else ""
         error = EffectInDoubt(
             f"Run {self.row.name}: {doubt_words(f'{first.shown}{others}', first.why)}.",
             safe=f"{saved_steps(self.row.steps)}; the effect is not started again until it is settled.",
-            hint=f"find out whether it happened, then start again after: {settle_command(self.row.name, first.name)}",
+            hint=f"find out whether it happened, then start again after: {settle_command(self.row.name, step)}",
         )
         heard = min([known.heard for known in self.doubtful] + [wait.heard for wait in self.waits.values()])
         return self.halt(Stop(RunState.WAITING, WaitReason.IN_DOUBT, error, self._wake_at(), heard))
+
+    def _first_doubt(self) -> tuple[Doubtful, str]:
+        """The effect in doubt that began first, which is the one that others name too, and how it is called."""
+        if len(self.doubtful) == 1:
+            return self.doubtful[0], self.doubtful[0].name
+        order = list(Journal(self.read(self.store.load_journal, self.row.run_id)).entries)
+        first = min(self.doubtful, key=lambda each: order.index(each.key))
+        is_alone = sum(each.name == first.name for each in self.doubtful) == 1
+        return first, first.name if is_alone else str(1 + order.index(first.key))
 
     def begin_strand(self, scope: Scope) -> None:
         """Agent code starts a task or a thread."""

@@ -183,3 +183,12 @@ def test_no_secret_survives_in_json_and_the_json_stays(secret: str, value: Any, 
     found = json.loads(clean)
     assert secret not in json.dumps(found, ensure_ascii=False)
     assert secret not in str(found["said"])
+
+
+def test_key_that_is_put_into_the_environment_later_is_known_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    redactor = Redactor()
+    monkeypatch.setenv("BILLING_API_KEY", "bk-77aa88bb99cc")
+    assert redactor.text("charged with bk-77aa88bb99cc") == f"charged with {REDACTED}"
+    monkeypatch.setenv("BILLING_API_KEY", "bk-00dd11ee22ff")
+    assert redactor.text("charged with bk-00dd11ee22ff") == f"charged with {REDACTED}"
+    assert redactor.text("charged with bk-77aa88bb99cc") == f"charged with {REDACTED}"

@@ -60,7 +60,9 @@ class Redactor:
         self._lock = threading.Lock()
         self._forms: frozenset[str] = frozenset()
         self._known: re.Pattern[str] | None = None
-        self._learn(in_environment(os.environ if environment is None else environment))
+        self._environment = os.environ if environment is None else environment
+        self._variables: Mapping[Any, Any] = {}
+        self._look_around()
 
     def learn(self, url: str, headers: Mapping[str, str]) -> None:
         """Remember the credentials that a request carries."""
@@ -80,6 +82,7 @@ class Redactor:
             shown = given.decode("utf-8", "surrogateescape")
             clean = self.text(shown)
             return given if clean == shown else clean.encode("utf-8", "surrogateescape")
+        self._look_around()
         clean = self._replaced(given)
         if clean == given:
             return given
@@ -121,6 +124,13 @@ class Redactor:
                 text = self._known.sub(REDACTED, text)
                 break
         return without_looks(text, REDACTED)
+
+    def _look_around(self) -> None:
+        """Learn what is new in the environment: a program may load its keys long after it has begun."""
+        variables = getattr(self._environment, "_data", self._environment)  # as they are kept: comparing these is quick
+        if variables != self._variables:
+            self._variables = dict(variables)
+            self._learn(in_environment(self._environment))
 
     def _learn(self, values: Iterable[str]) -> None:
         forms = {form for value in values for form in forms_of(value)}
