@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -346,7 +346,7 @@ class TestAppend:
         ids=lambda change: next(iter(change)),
     )
     def test_every_column_of_the_row_lands_after_steps_that_left_it_alone(
-        self, store: Store, change: dict[str, object]
+        self, store: Store, change: dict[str, Any]
     ) -> None:
         changed = step(land(store, step(land(store, step(held_run(store))))), **change)
         assert outcome_of(store, changed) is None
@@ -356,7 +356,13 @@ class TestAppend:
 
     def test_step_of_a_run_that_waited_until_now_lands_with_its_row(self, store: Store) -> None:
         run = land(store, step(held_run(store)))
-        waits = {"state": RunState.WAITING, "reason": WaitReason.SIGNAL, "detail": "mail", "wake_at": 7.5, "heard": 7}
+        waits: dict[str, Any] = {
+            "state": RunState.WAITING,
+            "reason": WaitReason.SIGNAL,
+            "detail": "mail",
+            "wake_at": 7.5,
+            "heard": 7,
+        }
         waited = land(store, step(run, **waits))
         after = land(store, step(waited, **{name: getattr(run, name) for name in waits}))
         assert store.read_run("run-1") == after

@@ -133,7 +133,7 @@ class ModelCall(Prepared[Spec]):
         """The same, letting the event loop go on."""
         return await drive_async(self._recorded(self._made(status, headers, body, **how)))
 
-    def _made(self, status: int, headers: Mapping[str, str], body: bytes, **how: bool) -> Answer:
+    def _made(self, status: int, headers: Mapping[str, str], body: bytes, **how: Any) -> Answer:
         redactor = self.conduct.redactor
         kept = {name: value for name, value in redactor.headers(headers).items() if name.lower() != _ENCODING}
         clean = redactor.text(body)

@@ -198,7 +198,7 @@ class ItemCall(Prepared[EffectSpec]):
         self._map_key = map_key
         super().__init__(spec, frame, (*bound, item.value), {})
 
-    def _key(self) -> str:
+    def _key(self, _digest: bytes) -> str:
         key = item_key(self._map_key, self._item)
         if self._item.key and not self.active.claim_key(key):
             raise UsageError(
