@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from perdure.adapters.tools.reach import CONTAINERS, Subject, functions_in, subjects_of
 from perdure.adapters.tools.shapes import Shapeless, shaped, unshaped
+from perdure.adapters.tools.sharing import Place, fill, is_changeable, items_of, moves, objects_in, places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from perdure.adapters.script.coverage import Coverage
     from perdure.adapters.tools.reach import Owns
@@ -31,9 +30,9 @@ _LONG: Final = 20_000
 """Of a container with more items only its length and its ends are looked at."""
 
 _OBJECTS: Final = ("self", "cls")
-_UNCHANGEABLE: Final = (type(None), bool, int, float, complex, str, bytes, tuple, frozenset)
 
 Picture = bytes | tuple[Any, ...]
+Spot = tuple[int, str]
 
 
 class Changes(Struct, frozen=True, omit_defaults=True):
@@ -44,6 +43,20 @@ class Changes(Struct, frozen=True, omit_defaults=True):
     gone: list[str] = []
     base: dict[str, str] = {}
     """What the places held before, where that was more than nothing."""
+    moved: dict[str, str] = {}
+    """Objects in them that were elsewhere before: by path, that path."""
+    made: dict[str, str] = {}
+    """Objects in them that replace others, or that are found twice: by path, the first one."""
+
+
+class Applied(NamedTuple):
+    """The last change of an object, or of a place, that was put back."""
+
+    order: int
+    holds: str
+    """What it held then."""
+    kept: Any
+    """The object itself: while it is kept, no other has its identity."""
 
 
 class Memory:
@@ -55,8 +68,8 @@ class Memory:
         self._owns = owns
         self._lock = threading.RLock()
         self._ended = 0
-        self._applied: dict[tuple[int, str], tuple[int, str]] = {}
-        """By place: the order of the last change that was put back, and what it held then."""
+        self._applied: dict[int | Spot, Applied] = {}
+        """By the identity of an object, and by place."""
 
     def around(
         self, tool: str, made_of: Any, args: tuple[Any, ...] = (), handed: Mapping[str, object] | None = None
@@ -81,30 +94,110 @@ class Memory:
         """Make everything what it was when that tool had ended, as far as no later one changed the same."""
         with self._lock:
             self._ended = max(self._ended, made.order)
-            for name in (*made.put, *made.gone):
-                subject = _subject_of(name, subjects)
-                if subject is None:
-                    self.coverage.report(f"memory {name}", f"{name}: what a tool changed in it cannot be put back")
-                else:
-                    self._restore_one(made, name, subject)
+            _Return(self, made, subjects).apply()
 
-    def _restore_one(self, made: Changes, name: str, subject: Subject) -> None:
-        order, known = self._applied.get((subject.identity, name), (0, made.base.get(name, "")))
-        if order >= made.order:
-            return
-        self._applied[subject.identity, name] = (made.order, made.put.get(name, ""))
+    def applied(self, value: Any, place: Place | None = None) -> Applied:
+        """The last change of an object, or of the place that holds it."""
+        none = Applied(0, "", None)
+        of_object = self._applied.get(id(value), none) if is_changeable(value) else none
+        return max(
+            of_object, none if place is None else self._applied.get(place.spot, none), key=lambda each: each.order
+        )
+
+    def note(self, key: int | Spot, applied: Applied) -> None:
+        """Something was put back."""
+        self._applied[key] = applied
+
+
+class _Return:
+    """What one tool changed, on its way back: every object is found first, and then given its contents once."""
+
+    def __init__(self, memory: Memory, made: Changes, subjects: Sequence[Subject]) -> None:
+        self._memory = memory
+        self._made = made
+        self._subjects = subjects
+        self._places = places_of(subjects)
+        self._before = objects_in(_storable(self._places.values())) if made.moved else {}
+        self._new: dict[str, Any] = {}
+        self._named: dict[int, tuple[Any, str]] = {}
+        """By the identity of an object that a place is to hold: what it is to hold itself, and its name."""
+        self._live: set[int] = set()
+        """The identities of objects that a tool that is performed anew has put there: they stay as they are."""
+
+    def apply(self) -> None:
+        put, gone = self._late(self._made.put), self._late(self._made.gone)
+        ready = [(place, self._value(place)) for place in put]
+        for place, value in ready:
+            self._named.setdefault(id(self._target(place.value, value, place.name)), (value, place.name))
+        for place in gone:
+            self._memory.note(place.spot, Applied(self._made.order, "", place.subject.held))
+            place.subject.remove(place.part)
+        for place, value in sorted(ready, key=lambda each: not is_changeable(each[1])):
+            self._put(place, value)
+
+    def _late(self, names: Iterable[str]) -> list[Place]:
+        """The places of these names that no later tool changed."""
+        places = [place for name in names if (place := self._place(name)) is not None]
+        return [each for each in places if self._memory.applied(each.value, each).order < self._made.order]
+
+    def _place(self, name: str) -> Place | None:
+        """The place of this name: there already, or a part of the object with the longest name that it begins with."""
+        if name in self._places:
+            return self._places[name]
+        fitting = [each for each in self._subjects if f"{name}.".startswith(f"{each.label}.")]
+        if not fitting:
+            self._memory.coverage.report(f"memory {name}", f"{name}: what a tool changed in it cannot be put back")
+            return None
+        subject = max(fitting, key=lambda each: len(each.label))
         part = name.removeprefix(subject.label).removeprefix(".")
-        if name not in made.put:
-            subject.remove(part)
-            return
-        value, present = unshaped(made.put[name]), subject.parts().get(part)
-        if known and present is not None and _pictured(present) != known.encode():
-            try:  # a tool that is performed anew has changed it meanwhile
-                value = merged(unshaped(known), present, value)
-            except Shapeless:
-                self.coverage.report(f"memory {name}", f"{name}: several tools change it at once")
-        if not _refill(present, value):
-            subject.write(part, value)
+        return Place(name, subject, part, None if part else subject.held)
+
+    def _value(self, place: Place) -> Any:
+        """What a place is to hold: what is recorded, with what a tool that is performed anew has changed meanwhile."""
+        name, value = place.name, unshaped(self._made.put[place.name])
+        known = self._memory.applied(place.value, place).holds or self._made.base.get(name, "")
+        if not known or place.value is None or _pictured(place.value) == known.encode():
+            return value
+        try:
+            value = merged(unshaped(known), place.value, value)
+        except Shapeless:
+            self._memory.coverage.report(f"memory {name}", f"{name}: several tools change it at once")
+        else:
+            self._live |= items_of(place.value) & items_of(value)
+        return value
+
+    def _put(self, place: Place, value: Any) -> None:
+        fitted = self._fit(place.value, value, place.name)
+        if fitted is not place.value:
+            place.subject.write(place.part, fitted)
+        applied = Applied(self._made.order, self._made.put[place.name], place.subject.held)
+        self._memory.note(place.spot, applied)
+        if is_changeable(fitted):
+            self._memory.note(id(fitted), applied._replace(kept=fitted))
+
+    def _fit(self, present: Any, value: Any, path: str) -> Any:
+        """The object that belongs somewhere, with what it holds by then."""
+        if not is_changeable(value) or id(value) in self._live:
+            return value
+        target = self._target(present, value, path)
+        if self._memory.applied(target).order < self._made.order:
+            value, path = self._named.get(id(target), (value, path))
+            self._memory.note(id(target), Applied(self._made.order, shaped(value).decode(), target))
+            fill(target, value, path, self._fit)
+        return target
+
+    def _target(self, present: Any, value: Any, path: str) -> Any:
+        """Which object that is: others may hold the same one."""
+        if (source := self._made.moved.get(path)) is not None:
+            present = self._before[source].value if source in self._before else None
+        elif (first := self._made.made.get(path)) is not None and not self._is_fixed(path):
+            return self._new.setdefault(first, value)
+        fits = is_changeable(value) and type(present) is type(value) and id(present) not in self._live
+        return present if fits else value
+
+    def _is_fixed(self, path: str) -> bool:
+        """Whether a container can only be given other contents: nothing is known that holds it."""
+        return path in self._places and not self._places[path].part
 
 
 class Surroundings:
@@ -114,28 +207,36 @@ class Surroundings:
         self._memory = memory
         self._tool = tool
         self._subjects = subjects
-        self._before: dict[str, Picture] | None = None
+        self._before: _Seen | None = None
 
     def begin(self) -> None:
         """The tool begins here."""
-        self._before = _pictures(self._subjects())
+        self._before = _Seen(self._subjects())
 
     def end(self) -> Changes | None:
         """What the tool changed; None where that is nothing that could be put back."""
         if self._before is None:
             return None
-        before, after = self._before, _pictures(self._subjects())
+        before, after = self._before, _Seen(self._subjects(), before=self._before)
+        found = moves(before.objects, after.objects)
+        other = {after.objects[path].place for path in (*found.moved, *found.made)}
         put: dict[str, str] = {}
-        for name, picture in after.items():
-            if before.get(name) == picture:
+        base: dict[str, str] = {}
+        said: set[int] = set()
+        for spot, (place, picture) in after.places.items():
+            was = before.picture_of(spot, place.name)
+            if (was == picture or id(place.value) in said) and place.name not in other:
                 continue
             if isinstance(picture, bytes):
-                put[name] = picture.decode()
-            elif name in before:
-                self._report(name, "cannot be stored, and is not put back on a resume")
-        gone = [name for name in before if name not in after]
-        base = {name: held.decode() for name in put if isinstance(held := before.get(name), bytes)}
-        return Changes(self._memory.next_order(), put, gone, base) if put or gone else None
+                put[place.name] = picture.decode()
+                base |= {place.name: was.decode()} if isinstance(was, bytes) else {}
+                said |= {id(place.value)} if is_changeable(place.value) else set()
+            elif was is not None:
+                self._report(place.name, "cannot be stored, and is not put back on a resume")
+        gone = [place.name for place, _ in before.places.values() if place.is_gone()]
+        if not (put or gone):
+            return None
+        return Changes(self._memory.next_order(), put, gone, base, found.moved, found.made)
 
     def failed(self) -> None:
         """The tool raised: what it changed before that is not recorded with its failure."""
@@ -152,12 +253,35 @@ class Surroundings:
         self._memory.coverage.report(f"memory {name}", f"{name}, which the tool {self._tool} changes: it {why}")
 
 
-def _pictures(subjects: Sequence[Subject]) -> dict[str, Picture]:
-    found: dict[str, Picture] = {}
-    for subject in subjects:
-        for part, value in subject.parts().items():
-            found.setdefault(_named(subject.label, part), _pictured(value))
-    return found
+class _Seen:
+    """Everything around a tool at one moment, each place once; the objects are held, so that they can be told apart."""
+
+    def __init__(self, subjects: Sequence[Subject], before: _Seen | None = None) -> None:
+        """A place that was there before keeps its name; inside an object that is new it is none of its own."""
+        places: dict[Spot, Place] = {}
+        for place in places_of(subjects).values():
+            known = None if before is None else before.places.get(place.spot)
+            places.setdefault(place.spot, place if known is None else place._replace(name=known[0].name))
+        pictured = {spot: (place, _pictured(place.value)) for spot, place in places.items()}
+        storable = [place for place, picture in pictured.values() if isinstance(picture, bytes)]
+        self.objects = objects_in((place.name, place.value) for place in storable)
+        self.holders = {holder for holder, _ in places}
+        new = {id(value) for value, _ in self.objects.values()} - (before.holders if before else set())
+        self.places = (
+            pictured
+            if before is None
+            else {spot: each for spot, each in pictured.items() if not (each[0].part and spot[0] in new)}
+        )
+        self._spots = {place.name: spot for spot, place in places.items()}
+
+    def picture_of(self, spot: Spot, name: str) -> Picture | None:
+        """What a place was, or else the one of its name; None where there was none."""
+        found = self.places.get(spot) or self.places.get(self._spots.get(name, spot))
+        return None if found is None else found[1]
+
+
+def _storable(places: Iterable[Place]) -> Iterator[tuple[str, Any]]:
+    return ((place.name, place.value) for place in places if isinstance(_pictured(place.value), bytes))
 
 
 def _pictured(value: Any) -> Picture:
@@ -178,17 +302,6 @@ def _ends(items: list[Any]) -> Sequence[Any]:
     return items if len(items) <= _LONG else (items[0], items[-1])
 
 
-def _named(label: str, part: str) -> str:
-    return f"{label}.{part}" if part else label
-
-
-def _subject_of(name: str, subjects: Sequence[Subject]) -> Subject | None:
-    """Whose part this is: the object with the longest name that the part's begins with."""
-    fitting = [each for each in subjects if name == each.label or name.startswith(f"{each.label}.")]
-    exact = [each for each in fitting if name in (_named(each.label, part) for part in each.parts())]
-    return max(exact or fitting, key=lambda each: len(each.label), default=None)
-
-
 def merged(base: Any, present: Any, recorded: Any) -> Any:
     """What is recorded, with what was changed since the base in what is there; `Shapeless` where both cannot be."""
     kinds = {type(base), type(present), type(recorded)}
@@ -203,26 +316,6 @@ def merged(base: Any, present: Any, recorded: Any) -> Any:
     if kinds <= {int, float}:
         return recorded + (present - base)
     raise Shapeless("it was changed in two ways")
-
-
-def _refill(present: Any, value: Any) -> bool:
-    """Give an object new contents in place: others may hold the same one."""
-    if type(present) is not type(value):
-        return False
-    if isinstance(present, deque):
-        present.clear()
-        present.extend(value)
-    elif isinstance(present, MutableSequence):
-        present[:] = value
-    elif isinstance(present, (MutableMapping, set)):
-        present.clear()
-        present.update(value)
-    elif isinstance(present, (Enum, type, *_UNCHANGEABLE)) or not hasattr(present, "__dict__"):
-        return False
-    else:
-        present.__dict__.clear()
-        present.__dict__.update(value.__dict__)
-    return True
 
 
 def _owners(function: Any, made_of: Any, args: tuple[Any, ...]) -> list[Any]:

@@ -47,10 +47,9 @@ class Subject:
         self.held = held
         self._names = names
 
-    @property
-    def identity(self) -> int:
-        """Tells it from another of the same label."""
-        return id(self.held)
+    def spot(self, name: str) -> tuple[int, str]:
+        """Tells a part from every other, whatever the object is called."""
+        return id(self.held), name
 
     def parts(self) -> dict[str, Any]:
         """What it holds, by name; a container is one part, without a name."""
@@ -77,9 +76,9 @@ class Subject:
             object.__setattr__(self.held, name, value)
 
     def remove(self, name: str) -> None:
-        """Take a part away."""
+        """Take a part away; all of a dict, where that is one part."""
         if isinstance(self.held, dict):
-            self.held.pop(name, None)
+            self.held.pop(name, None) if name else self.held.clear()
         elif hasattr(self.held, name):
             delattr(self.held, name)
 
@@ -112,9 +111,8 @@ class Cells(Subject):
     def remove(self, name: str) -> None:
         del self.held[name].cell_contents
 
-    @property
-    def identity(self) -> int:
-        return hash(tuple(id(cell) for cell in self.held.values()))
+    def spot(self, name: str) -> tuple[int, str]:
+        return id(self.held[name]), ""
 
 
 def functions_in(held: Any, owns: Owns) -> list[FunctionType]:
