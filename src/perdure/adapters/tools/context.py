@@ -18,7 +18,16 @@ from msgspec import Struct
 
 from perdure.adapters.tools.reach import CONTAINERS, Subject, functions_in, subjects_of
 from perdure.adapters.tools.shapes import Shapeless, shaped, unshaped
-from perdure.adapters.tools.sharing import Place, fill, is_changeable, items_of, moves, objects_in, places_of
+from perdure.adapters.tools.sharing import (
+    Place,
+    fill,
+    is_changeable,
+    items_of,
+    moves,
+    objects_in,
+    places_of,
+    with_holders,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -117,7 +126,7 @@ class _Return:
         self._made = made
         self._subjects = subjects
         self._places = places_of(subjects)
-        self._before = objects_in(_storable(self._places.values())) if made.moved else {}
+        self._before = with_holders(objects_in(_storable(self._places.values())), subjects) if made.moved else {}
         self._new: dict[str, Any] = {}
         self._named: dict[int, tuple[Any, str]] = {}
         """By the identity of an object that a place is to hold: what it is to hold itself, and its name."""
@@ -154,16 +163,25 @@ class _Return:
 
     def _value(self, place: Place) -> Any:
         """What a place is to hold: what is recorded, with what a tool that is performed anew has changed meanwhile."""
-        name, value = place.name, unshaped(self._made.put[place.name])
-        known = self._memory.applied(place.value, place).holds or self._made.base.get(name, "")
-        if not known or place.value is None or _pictured(place.value) == known.encode():
-            return value
+        value, base = unshaped(self._made.put[place.name]), self._made.base.get(place.name, "")
+        known = self._memory.applied(place.value, place).holds or base
         try:
-            value = merged(unshaped(known), place.value, value)
+            return self._merged(known, place.value, value) if known and place.value is not None else value
         except Shapeless:
-            self._memory.coverage.report(f"memory {name}", f"{name}: several tools change it at once")
-        else:
-            self._live |= items_of(place.value) & items_of(value)
+            self._memory.coverage.report(f"memory {place.name}", f"{place.name}: several tools change it at once")
+            return value
+
+    def _merged(self, known: str, present: Any, recorded: Any) -> Any:
+        """What is recorded, with what was changed since in what is there, and in the objects that a dict holds."""
+        known = self._memory.applied(present).holds or known
+        if _pictured(present) == known.encode():
+            return recorded
+        base = unshaped(known)
+        value = merged(base, present, recorded)
+        if type(value) is dict:
+            for key in [key for key in value if key in base and key in recorded and is_changeable(present.get(key))]:
+                value[key] = self._merged(shaped(base[key]).decode(), present[key], recorded[key])
+        self._live |= items_of(present) & items_of(value)
         return value
 
     def _put(self, place: Place, value: Any) -> None:
@@ -218,7 +236,7 @@ class Surroundings:
         if self._before is None:
             return None
         before, after = self._before, _Seen(self._subjects(), before=self._before)
-        found = moves(before.objects, after.objects)
+        found = moves(with_holders(before.objects, before.subjects), after.objects)
         other = {after.objects[path].place for path in (*found.moved, *found.made)}
         put: dict[str, str] = {}
         base: dict[str, str] = {}
@@ -258,6 +276,7 @@ class _Seen:
 
     def __init__(self, subjects: Sequence[Subject], before: _Seen | None = None) -> None:
         """A place that was there before keeps its name; inside an object that is new it is none of its own."""
+        self.subjects = subjects
         places: dict[Spot, Place] = {}
         for place in places_of(subjects).values():
             known = None if before is None else before.places.get(place.spot)
@@ -267,17 +286,18 @@ class _Seen:
         self.objects = objects_in((place.name, place.value) for place in storable)
         self.holders = {holder for holder, _ in places}
         new = {id(value) for value, _ in self.objects.values()} - (before.holders if before else set())
-        self.places = (
-            pictured
-            if before is None
-            else {spot: each for spot, each in pictured.items() if not (each[0].part and spot[0] in new)}
-        )
+        own = pictured if before is None else {spot: pictured[spot] for spot in places if _is_own(places[spot], new)}
+        self.places: dict[Spot, tuple[Place, Picture]] = own
         self._spots = {place.name: spot for spot, place in places.items()}
 
     def picture_of(self, spot: Spot, name: str) -> Picture | None:
         """What a place was, or else the one of its name; None where there was none."""
         found = self.places.get(spot) or self.places.get(self._spots.get(name, spot))
         return None if found is None else found[1]
+
+
+def _is_own(place: Place, new: set[int]) -> bool:
+    return not (place.part and place.spot[0] in new)
 
 
 def _storable(places: Iterable[Place]) -> Iterator[tuple[str, Any]]:

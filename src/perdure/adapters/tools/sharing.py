@@ -81,9 +81,14 @@ def objects_in(places: Iterable[tuple[str, Any]]) -> dict[str, Found]:
     return found
 
 
+def with_holders(found: dict[str, Found], subjects: Iterable[Subject]) -> dict[str, Found]:
+    """The same with the objects whose parts the places are."""
+    return {each.label: Found(each.held, each.label) for each in subjects if type(each) is Subject} | found
+
+
 def moves(before: Mapping[str, Found], after: Mapping[str, Found]) -> Moves:
     """What is to be said of the objects after a tool, so that each can be found among those before it."""
-    known = {id(value): path for path, (value, _) in reversed(before.items())}
+    known = {id(value): path for path, (value, _) in [*before.items()][::-1]}
     times = Counter(id(value) for value, _ in after.values())
     first: dict[int, str] = {}
     found = Moves({}, {})
@@ -121,10 +126,10 @@ def fill(target: Any, value: Any, path: str, fit: Fit) -> None:
         target.clear()
         target.update(pairs)
     else:
-        held, present = vars(value), dict(vars(target))
-        fields = {name: fit(present.get(name), item, f"{path}.{name}") for name, item in held.items()}
-        vars(target).clear()
-        vars(target).update(fields)
+        there = vars(target)
+        fields = {name: fit(there.get(name), item, f"{path}.{name}") for name, item in vars(value).items()}
+        there.clear()
+        there.update(fields)
 
 
 def items_of(value: Any) -> set[int]:
