@@ -94,6 +94,15 @@ def test_what_tools_change_in_memory_is_there_after_a_resume(make: Make, model: 
         judge(make("memory"), whole, at=moment)
 
 
+def test_an_object_that_tools_reach_by_two_names_is_put_back_once(make: Make, model: ModelServer) -> None:
+    model.calls("look", what="a").calls("note", what="b").calls("look", what="c").says("done")
+    whole = uninterrupted(make("shared"))
+    pages, there = "['a', 'b', 'c']", "['b', 'b']"
+    assert whole.out == f"done {{'inner': {{'pages': {pages}, 'count': 2}}, 'open': {there}}} {pages} {there}\n"
+    for moment in points([each for each in whole.moments if each.startswith("after:step:=model")], 2):
+        judge(make("shared"), whole, at=moment)
+
+
 def test_a_change_that_cannot_be_stored_is_reported_by_name(make: Make, model: ModelServer) -> None:
     model.calls("look", what="a").says("done")
     ended = make("unstorable").run()

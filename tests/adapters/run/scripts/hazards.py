@@ -58,6 +58,9 @@ def concurrent() -> None:
 
 NOTES: list[str] = []
 COUNTS = {"calls": 0}
+PAGES: list[str] = []
+OPEN: list[str] = []
+DESK = {"inner": {"pages": PAGES, "count": 0}, "open": OPEN}
 total = 0
 
 
@@ -85,6 +88,23 @@ def memory() -> None:
 
     text = loop("Do it.", {"look": look, "note": ledger.note})
     print(text, NOTES, COUNTS, total, seen, ledger.entries)
+
+
+def shared() -> None:
+    """Tools that reach one object by two names."""
+
+    def look(what: str) -> str:
+        PAGES.append(what)
+        DESK["inner"]["count"] += 1
+        return act("look", what)
+
+    def note(what: str) -> str:
+        DESK["inner"]["pages"].append(what)
+        DESK["open"].append(what)
+        OPEN.append(what)
+        return act("note", what)
+
+    print(loop("Do it.", {"look": look, "note": note}), DESK, PAGES, OPEN)
 
 
 def unstorable() -> None:
@@ -144,6 +164,6 @@ def cut() -> None:
             print("again:", type(error).__name__)
 
 
-{each.__name__: each for each in (dates, concurrent, memory, unstorable, same_names, nested, telemetry, cut)}[
+{each.__name__: each for each in (dates, concurrent, memory, shared, unstorable, same_names, nested, telemetry, cut)}[
     sys.argv[1]
 ]()
