@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from perdure import clock
+from perdure.adapters.http.matching import TOOL
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.control import standing
 from perdure.cli.options import (
@@ -46,6 +47,9 @@ _CONSEQUENCES: Final = {
     "did_not_happen": "a resume performs it, and goes on",
     "fail": "a resume ends the run there, as failed",
 }
+
+_FORGOTTEN: Final = "; what it changed in memory is not known, and is not put back"
+"""Said of a tool of a script: its process died before that was recorded."""
 
 _NO_CONSEQUENCE: Final = "nothing: the run is over, and the verdict is kept with it"
 
@@ -115,7 +119,7 @@ def settle(
     after, status = standing(found)
     others = [other for other in effects if other.letter is None and other.key != effect.key]
     if as_json:
-        verdict = (letter.outcome, letter.value, effect.by if is_repeated else by, _consequence(found, letter))
+        verdict = (letter.outcome, letter.value, effect.by if is_repeated else by, _consequence(found, effect, letter))
         print_json(Settled(effect.name, effect.number, *verdict, len(others), run_object(after, status)))
         return
     _say_verdict(found, effect, letter, by)
@@ -128,8 +132,11 @@ def settle(
         say_next(resume_command(found))
 
 
-def _consequence(run: Run, letter: Letter) -> str:
-    return _NO_CONSEQUENCE if run.state in FINISHED else _CONSEQUENCES[letter.outcome]
+def _consequence(run: Run, effect: OpenEffect, letter: Letter) -> str:
+    if run.state in FINISHED:
+        return _NO_CONSEQUENCE
+    is_forgotten = letter.outcome == "happened" and effect.key.startswith(TOOL)
+    return _CONSEQUENCES[letter.outcome] + (_FORGOTTEN if is_forgotten else "")
 
 
 def _say_verdict(run: Run, effect: OpenEffect, letter: Letter, by: str) -> None:
@@ -142,7 +149,7 @@ def _say_verdict(run: Run, effect: OpenEffect, letter: Letter, by: str) -> None:
     if effect.letter is not None and effect.letter != letter:
         earlier = _verdict_words(effect.letter)
         say(f"  the earlier verdict ({earlier}, by {legible(effect.by)}) was not used yet: the newest counts")
-    say(f"  {dim('then:')} {_consequence(run, letter)}")
+    say(f"  {dim('then:')} {_consequence(run, effect, letter)}")
 
 
 def _letter(happened: str | None, *, did_not_happen: bool) -> Letter:
