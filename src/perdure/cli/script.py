@@ -242,6 +242,9 @@ def _is_in_front() -> bool:
 def _say_killed(path: str, number: int, runs: list[Run]) -> None:
     how = f"{legible(path)} was ended by {signal.Signals(number).name}"
     open_runs = [run for run in runs if run.state not in FINISHED]
+    if not open_runs and runs:
+        tell(f"perdure: {how}; {bold(runs[0].name)} was {runs[0].state} by then: the same command is a new run")
+        return
     if not open_runs:
         tell(f"perdure: {how}; it held no run in {legible(current_settings().store)}")
         return

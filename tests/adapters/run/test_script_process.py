@@ -36,6 +36,24 @@ ENDS = {
     ),
     "asyncio": "import asyncio\nasync def main():\n    await asyncio.sleep(0)\n    print('done')\nasyncio.run(main())",
     "at exit": "import atexit; atexit.register(print, 'bye'); print('hello')",
+    "at exit, after the threads": (
+        "import atexit, sys, threading\ngate = threading.Event()\n"
+        "class Odd:\n    __repr__ = lambda self: 'odd'\n    def __call__(self):\n        sys.exit(4)\n"
+        "def seen():\n    kept = [each.name for each in threading.enumerate() if not each.daemon]\n"
+        "    print(threading.main_thread().is_alive(), kept, __name__)\n"
+        "atexit.register(seen)\natexit.register(Odd())\n"
+        "threading.Thread(target=lambda: (gate.wait(), print('late'))).start()\n"
+        "threading.Timer(0.05, gate.set).start()\nsys.exit('no such city')"
+    ),
+    "at exit of a forked process": (
+        "import atexit, os, sys\natexit.register(lambda: print('bye', os.getpid() == parent))\n"
+        "parent = os.getpid()\nif not os.fork():\n    sys.exit(0)\nos.wait()\nprint('waited')"
+    ),
+    "a file that nobody closes": (
+        "import atexit\nfile = open('left.txt', 'w')\nfile.write('all of it')\n"
+        "atexit.register(lambda: print(open('left.txt').read() == ''))"
+    ),
+    "output that cannot be written": "import os; print('lost'); os.close(1)",
     "pickling": (
         "import pickle\nclass Point:\n    x = 1\n"
         "print(pickle.loads(pickle.dumps(Point)) is Point, Point.__module__, pickle.dumps(Point) and 'ok')"
@@ -61,9 +79,23 @@ ENDS = {
 def test_a_script_ends_and_writes_as_without_perdure(bare: Any, name: str) -> None:
     bare.write(ENDS[name])
     alone = bare.plain("agent.py", "-x", "two words", typed="ada\nrest\n")
+    left = bare.lines("left.txt")
+    (bare.folder / "left.txt").unlink(missing_ok=True)
     run = bare.run("agent.py", "-x", "two words", typed="ada\nrest\n")
     assert (run.code, run.out) == (alone.code, alone.out), run
     assert run.own == alone.err
+    assert bare.lines("left.txt") == left
+
+
+def test_a_process_that_dies_after_the_end_of_its_run_is_said_to(bare: Any) -> None:
+    bare.write(
+        "import os\nclass Last:\n    def __del__(self, kill=os.kill, pid=os.getpid()):\n        kill(pid, 9)\n"
+        "last = Last()"
+    )
+    ended = bare.run("agent.py")
+    assert ended.code == -signal.SIGKILL, ended
+    assert "was ended by SIGKILL; " in ended.err
+    assert " was completed by then: the same command is a new run" in ended.err
 
 
 def test_modules_beside_the_script_are_found_from_any_folder(bare: Any) -> None:

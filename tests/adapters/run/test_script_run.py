@@ -90,6 +90,22 @@ def test_the_same_command_resumes_and_another_is_another_run(place: Any, server:
     assert len(server.requests) == 9, "a completed run is over: the same command is a new one"
 
 
+@pytest.mark.parametrize("leaves", ["atexit.register(leave)", "threading.Thread(target=leave).start()"])
+def test_a_run_is_over_when_what_the_script_left_for_its_exit_is_done(
+    place: Any, server: ModelServer, leaves: str
+) -> None:
+    scripted(server)
+    leave = 'def leave():\n    print("leaving", flush=True)\n    die_once("die at exit")'
+    place.write(f"{AGENT}\nimport atexit, threading\n{leave}\n{leaves}\n")
+    place.touch("die at exit")
+    ended = place.run("--no-resume", "agent.py", "book")
+    assert (ended.code, ended.out) == (-9, "said: Done.\nleaving\n"), ended
+    assert "has 5 steps saved. The same command resumes it." in ended.err
+    ended = place.run("agent.py", "book")
+    assert (ended.code, ended.out) == (0, "said: Done.\nleaving\n"), ended
+    assert (len(server.requests), place.lines()) == (3, ["lookup Oslo 1", "pay 900"])
+
+
 def test_fresh_starts_over_and_an_id_is_one_run(place: Any, server: ModelServer) -> None:
     scripted(server)
     place.write(AGENT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import contextlib
 import os
@@ -23,6 +24,7 @@ from perdure.engine.agent import agent, call
 from perdure.engine.control import deadline_of, written_tags
 from perdure.engine.lifecycle import Request
 from perdure.engine.scope import current_frame
+from perdure.engine.session import close_sessions
 from perdure.errors import PerdureError, RunCancelled
 from perdure.telemetry import terminal
 from perdure.telemetry.text import legible
@@ -122,7 +124,7 @@ def _conducted(path: str, project: Project, order: Order) -> int:
 
 
 def _executed(path: str) -> int:
-    """Execute the script as the main module, to the end of its last thread."""
+    """Execute the script as the main module, to the end of its last thread and of what it left for the exit."""
     file = os.path.abspath(path)  # noqa: PTH100 - as Python does: a link is not followed
     module = ModuleType("__main__")
     module.__file__ = file
@@ -130,14 +132,14 @@ def _executed(path: str) -> int:
     module.__dict__.update({"__annotations__": {}, "__builtins__": builtins, "__cached__": None, "__spec__": None})
     sys.modules["__main__"] = module
     sys.path.insert(0, str(Path(path).resolve().parent))
+    code = 0
     try:
         exec(_compiled(file), module.__dict__)  # noqa: S102 - the script is what we were asked to execute
-        _wait_for_threads()
     except SystemExit as ended:
-        _wait_for_threads()
         code = _exit_code(ended.code)
-        if code:
-            raise ScriptFailed(code) from None
+    _leave()
+    if code:
+        raise ScriptFailed(code)
     return 0
 
 
@@ -156,14 +158,19 @@ def _exit_code(given: Any) -> int:
     return _FAILED
 
 
-def _wait_for_threads() -> None:
-    """What Python does at the end of a program: pools are told to end, then every thread is waited for."""
-    pools = sys.modules.get("concurrent.futures.thread")
-    if pools is not None:
-        pools._python_exit()  # noqa: SLF001 - what Python itself calls here
-    for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.current_thread():
-            thread.join()
+def _leave() -> None:
+    """What Python does at the end of a program, done while the run is open: one that is killed here is not over.
+
+    Threads are waited for, what was registered for the exit is called, and what was written is written out. Where that
+    cannot be, Python finds the same again when the process ends, and says so.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - what Python itself calls here
+    atexit.unregister(close_sessions)  # the end of the run is still to be recorded
+    atexit._run_exitfuncs()  # noqa: SLF001 - the same; each is called once, and forgotten
+    atexit.register(close_sessions)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
 
 
 def _without_our_frames(before: Any) -> Any:
