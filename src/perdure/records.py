@@ -423,7 +423,7 @@ class Opened(Struct, frozen=True, omit_defaults=True):
 class Note(Struct, frozen=True, omit_defaults=True):
     """Body of a note: what belongs to no call but is worth knowing.
 
-    Of a script: its seed, what clocks told it, and what it did that nothing protects.
+    Of a script: its seed, what clocks told it, and what it did that nothing protects, where a tool did it `by` that.
     """
 
     about: Literal["progress", "reminder", "escalation", "children", "seed", "drawn", "unprotected"]

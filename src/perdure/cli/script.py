@@ -26,7 +26,7 @@ from perdure.adapters.script.reading import uses_perdure
 from perdure.cli.mode import mode
 from perdure.cli.options import command, looking, named_store
 from perdure.cli.screen import bold, tell
-from perdure.errors import PerdureError, UsageError
+from perdure.errors import PerdureError, UnprotectedCall, UsageError, saved_steps
 from perdure.records import FINISHED, Delivery, Kind, Run, read_body
 from perdure.settings import current_settings
 from perdure.store.protocol import Which
@@ -92,7 +92,7 @@ def _run_conducted(path: str, arguments: Sequence[str], order: Order, *, restart
         run = next((run for run in runs if run.state not in FINISHED), None)
         if run is not None and run.holder:
             record_death(current_settings(), run.holder, cause_of(status, starved=famine.took(pid, status)))
-        if run is None or not restarts or -code not in _CRASHES:
+        if run is None or not restarts or -code not in _CRASHES or _unrecorded_tools(run):
             _say_killed(path, -code, runs)
             return ScriptEnd(code, runs)
         seconds = _PAUSES[min(deaths, len(_PAUSES) - 1)]
@@ -249,9 +249,32 @@ def _say_killed(path: str, number: int, runs: list[Run]) -> None:
         tell(f"perdure: {how}; it held no run in {legible(current_settings().store)}")
         return
     run, more = open_runs[0], len(open_runs) - 1
+    if tools := _unrecorded_tools(run):
+        _say_unrecorded(how, run, tools)
+        return
     others = f", and {counted(more, 'more run')}" if more else ""
     saved = f"{bold(run.name)} has {counted(run.steps, 'step')} saved{others}"
     tell(f"perdure: {how}; {saved}. The same command resumes it.")
+
+
+def _say_unrecorded(how: str, run: Run, tools: list[str]) -> None:
+    """Nothing of ours starts a script again that would do twice what we said ourselves we could not see."""
+    named = ", ".join(map(legible, tools))
+    problem = UnprotectedCall(
+        f"{how}, and {run.name} is not started again by itself: a resume performs again what these tools did"
+        f" unrecorded: {named}.",
+        safe=f"{saved_steps(run.steps)}, and not repeated.",
+        hint="if that is fine, the same command goes on with it; or protect the tools (docs: guides/any-script)",
+    )
+    for line in problem.lines():
+        tell(line)
+
+
+def _unrecorded_tools(run: Run) -> list[str]:
+    """The tools of this run that were said not to be protected, by any process that executed it."""
+    with looking() as store:
+        notes = [read_body(record) for record in store.load_journal(run.run_id) if record.kind == Kind.NOTE]
+    return list(dict.fromkeys(note.by for note in notes if note.about == "unprotected" and note.by))
 
 
 def _runs_of(pid: int, *, since_at: float) -> list[Run]:

@@ -72,6 +72,8 @@ def run_words(record: Record, body: Any) -> str:  # noqa: ANN401 - a body
             return f"repaired: {counted(set_aside, 'record')} set aside: {why}"
         case Note(about="progress"):
             return f"progress: {progress_words(body)}"
+        case Note(about="unprotected"):
+            return body.text
         case Note():
             by = f" by {body.by}" if body.by else ""
             return f"{body.about}{by}{f': {body.text}' if body.text else ''}"

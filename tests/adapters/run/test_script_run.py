@@ -220,6 +220,38 @@ def test_what_is_not_protected_is_named_and_strict_stops_there(place: Any, serve
     assert len(server.requests) == 5
 
 
+def test_a_tool_that_was_named_as_unrecorded_is_not_performed_again_by_itself(place: Any, server: ModelServer) -> None:
+    server.calls("mail", to="ada").calls("lookup", city="Oslo").says("Done.")
+    place.write(AGENT.replace('"pay": pay}', '"mail": lambda to: note(f"mail {to}") or "sent"}'))
+    place.touch("die before lookup")
+    ended = place.run("agent.py", "book")
+    assert ended.code == -9, ended
+    assert place.lines() == ["mail ada"]
+    assert re.match(r"perdure: agent.py was ended by SIGKILL, and \S+ is not started again by itself: ", ended.told[-3])
+    assert ended.told[-3].endswith("a resume performs again what these tools did unrecorded: mail.")
+    assert ended.told[-2:] == [
+        "   safe: its 2 completed steps are saved, and not repeated.",
+        "     do: if that is fine, the same command goes on with it; or protect the tools (docs: guides/any-script)",
+    ]
+    place.touch("die at the end")
+    assert place.run("agent.py", "book").code == -9, "what an earlier process named is known"
+    ended = place.run("agent.py", "book")
+    assert (ended.code, ended.out) == (0, "said: Done.\n"), ended
+    assert place.lines() == ["mail ada", "mail ada", "lookup Oslo 1", "mail ada"]
+
+
+def test_a_tool_is_known_to_be_unrecorded_before_the_model_is_told_its_result(place: Any, server: ModelServer) -> None:
+    server.calls("mail", to="ada").says("Done.")
+    die = 'def die(request):\n    b"call_" in request.content and b"sent" in request.content and die_once("die")\n'
+    asks = 'httpx.Client(event_hooks={"request": [die]}).post('
+    script = AGENT.replace('"pay": pay}', '"mail": lambda to: note(f"mail {to}") or "sent"}')
+    place.write(script.replace("def ask", f"{die}\ndef ask").replace("httpx.post(", asks))
+    place.touch("die")
+    ended = place.run("agent.py", "book")
+    assert (ended.code, len(server.requests)) == (-9, 1), ended
+    assert place.lines() == ["mail ada"]
+
+
 FALLBACK = """
 import asyncio, os, pathlib, signal
 import httpx

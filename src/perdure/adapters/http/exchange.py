@@ -203,8 +203,8 @@ class Route(Struct, frozen=True):
         asked = conduct.reader.read(self.dialect, self.method, self.url, body)
         if not asked.fits:
             return None
-        if not is_inside_body():
-            conduct.coverage.audit(conduct.pending, wire.results_in(asked))
+        if not is_inside_body() and conduct.coverage.audit(conduct.pending, wire.results_in(asked)):
+            conduct.keep_notes()
         call = ModelCall(conduct, conduct.frame(), asked)
         error = None if call.answer is None else call.answer.error()
         if error is not None:

@@ -13,6 +13,7 @@ from perdure.adapters.http.conversation import Requests, StoredRequest
 from perdure.adapters.http.record import Answer
 from perdure.adapters.tools.context import Memory
 from perdure.adapters.userland.values import STRAY
+from perdure.engine.drive import Commit
 from perdure.engine.scope import Frame, Scope, current_frame
 from perdure.records import Kind, Note
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from perdure.adapters.tools.seams import Seam
     from perdure.adapters.userland.values import Values
     from perdure.engine.active import Active
+    from perdure.store.writer import Ticket
 
 
 class Conduct:
@@ -72,13 +74,20 @@ class Conduct:
         answer: Answer = codec.unseal(self.active.load_value(done.value, done.blob), Answer)
         return typed.read(answer.request, StoredRequest)
 
-    def write_notes(self) -> None:
+    def keep_notes(self) -> None:
+        """Write them, and go on when they are committed."""
+        if (ticket := self.write_notes()) is not None:
+            Commit(self.active, ticket).now()
+
+    def write_notes(self) -> Ticket | None:
         """Have what the script has read of clocks and done unprotected since the last record written with the next."""
         notes = self.coverage.take_unwritten()
         if drawn := self.values.take_unwritten():
             notes.append(Note(about="drawn", text=msgspec.json.encode(drawn).decode()))
+        ticket = None
         for note in notes:
-            self.active.submit(Kind.NOTE, None, note)
+            ticket, _ = self.active.submit(Kind.NOTE, None, note)
+        return ticket
 
     def frame(self) -> Frame:
         """Where a call stands that is made here and now; inside a tool it stands in a strand of that tool."""

@@ -36,8 +36,11 @@ class Coverage:
         self._noted = {note.text for _, note in active.journal.notes if note.about == "unprotected"}
         self._unwritten: list[Note] = []
 
-    def audit(self, pending: Pending, results: Iterable[ToolResult]) -> None:
-        """Look at the tool results that go to a model: one whose tool nobody saw performed was not protected."""
+    def audit(self, pending: Pending, results: Iterable[ToolResult]) -> bool:
+        """Look at the tool results that go to a model: one whose tool nobody saw performed was not protected.
+
+        Whether there are such tools that no record tells of: nobody is to start the run again without knowing of them.
+        """
         for result in results:
             awaited = pending.answered(result.id, result.name)
             if awaited is not None:
@@ -45,7 +48,10 @@ class Coverage:
                 if (entry := self._active.journal.entries.get(f"{TOOL}{awaited.place}")) is not None:
                     other = f"{name} was performed where it is not seen (renamed?), and may have acted a second time"
                     raise self._active.diverge(entry.shown_call(), other)
-                self.report(f"tool {name}", f"the tool {name}: nothing of it was recorded, a resume performs it again")
+                words = f"the tool {name}: nothing of it was recorded, a resume performs it again"
+                self.report(f"tool {name}", words, tool=name)
+        with self._lock:
+            return any(note.by for note in self._unwritten)
 
     def lost(self, name: str, what: str) -> None:
         """A tool was performed, and what it returned cannot be kept."""
@@ -55,7 +61,7 @@ class Coverage:
         """The script's own code did something outside of any tool."""
         self.report(f"{seen.what} {seen.place}", f"{seen.what} ({Path(seen.file).name}:{seen.line})")
 
-    def report(self, what: str, words: str) -> None:
+    def report(self, what: str, words: str, *, tool: str = "") -> None:
         """Something is not protected: it is said once, kept with the run, and stops a strict one."""
         with self._lock:
             if what in self._unprotected:
@@ -65,7 +71,7 @@ class Coverage:
             text = f"not protected: {self._clean(words)}"
             if text not in self._noted:
                 self._noted.add(text)
-                self._unwritten.append(Note(about="unprotected", text=text))
+                self._unwritten.append(Note(about="unprotected", text=text, by=self._clean(tool)))
         if number <= _SHOWN:
             sys.stderr.write(f"perdure: not protected: {legible(words)}\n")
         if self._strict:
