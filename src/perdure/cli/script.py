@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
-from perdure.adapters.script.order import CHILD, Order
+from perdure.adapters.script.order import CHILD, HASH_SEED, Order, hash_seed
 from perdure.adapters.script.reading import uses_perdure
 from perdure.cli.mode import mode
 from perdure.cli.options import command, looking, named_store
@@ -81,10 +81,14 @@ def run_script(path: str, arguments: Sequence[str], order: Order, *, restarts: b
 
 def _run_conducted(path: str, arguments: Sequence[str], order: Order, *, restarts: bool) -> ScriptEnd:
     famine = Famine()
+    environment = _environment()
+    if not environment.get(HASH_SEED):
+        environment[HASH_SEED] = hash_seed(path, arguments)
+        order = msgspec.structs.replace(order, seeded=True)
     for deaths in itertools.count():
         began_at = clock.wall_seconds()
         shown = msgspec.json.encode(order).decode()
-        pid, status = _executed([sys.executable, CHILD, shown, path, *arguments])
+        pid, status = _executed([sys.executable, CHILD, shown, path, *arguments], environment)
         code = os.waitstatus_to_exitcode(status)
         runs = _runs_of(pid, since_at=began_at) if code < 0 or mode.as_json else []
         if code >= 0:
@@ -105,7 +109,7 @@ def _run_conducted(path: str, arguments: Sequence[str], order: Order, *, restart
 
 def _run_plain(path: str, arguments: Sequence[str]) -> ScriptEnd:
     began_at = clock.wall_seconds()
-    pid, status = _executed([sys.executable, path, *arguments])
+    pid, status = _executed([sys.executable, path, *arguments], _environment())
     code = os.waitstatus_to_exitcode(status)
     runs = _runs_of(pid, since_at=began_at) if code < 0 or mode.as_json else []
     if code < 0:
@@ -177,7 +181,7 @@ def end_alike(code: int) -> int:
     return 128 - code
 
 
-def _executed(command: list[str]) -> tuple[int, int]:
+def _executed(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
     """Execute a command to its end, and pass on what is sent to us meanwhile; its pid, and its wait status.
 
     Signals are blocked before the script is there, so none is lost, and taken one by one together with its death.
@@ -185,7 +189,7 @@ def _executed(command: list[str]) -> tuple[int, int]:
     numbers = {getattr(signal, name) for name in _PASSED_ON} | {signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
-        pid = _spawned(command, _environment(), before)
+        pid = _spawned(command, environment, before)
         while True:
             number, is_shared = _next_signal(numbers)
             ended, status = os.waitpid(pid, os.WNOHANG)

@@ -197,6 +197,44 @@ def test_no_key_of_the_user_is_stored_or_shown(place: Any, server: ModelServer) 
         assert canary not in text
 
 
+HASHED = """
+import os, sys, httpx
+if sys.argv[1] == "environment":
+    print(os.environ.get("PYTHONHASHSEED"), sys.flags.hash_randomization)
+said = ", ".join({f"item {number}" for number in range(20)}) + str(hash("abc"))
+body = {"model": "gpt-5", "messages": [{"role": "user", "content": said}]}
+httpx.post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json=body, timeout=60).raise_for_status()
+if os.path.exists("die"):
+    os.unlink("die")
+    os.kill(os.getpid(), 9)
+print("end")
+"""
+
+
+def test_the_same_command_puts_what_is_hashed_in_the_same_order(place: Any, server: ModelServer) -> None:
+    server.says("One.").says("Two.")
+    place.environment.pop("PYTHONHASHSEED", None)
+    place.write(HASHED)
+    place.touch("die")
+    assert place.run("--no-resume", "agent.py", "x").code == -9
+    ended = place.run("./agent.py", "x")
+    assert (ended.code, ended.out) == (0, "end\n"), ended
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("variables", [{}, {"PYTHONHASHSEED": "7"}, {"PYTHONHASHSEED": "random"}])
+def test_a_script_sees_the_hash_seed_that_its_user_set_and_no_other(
+    place: Any, server: ModelServer, variables: dict[str, str]
+) -> None:
+    server.says("One.").says("Two.")
+    place.environment.pop("PYTHONHASHSEED", None)
+    place.write(HASHED)
+    alone, run = (start("agent.py", "environment", **variables) for start in (place.plain, place.run))
+    assert (run.code, run.out) == (0, alone.out), run
+    same = server.requests[0].body == server.requests[1].body
+    assert same is (variables.get("PYTHONHASHSEED") == "7"), "a seed of the user's is the one that is used"
+
+
 def test_tokens_and_dollars_of_each_call_are_counted(place: Any, server: ModelServer) -> None:
     scripted(server)
     place.write(AGENT)

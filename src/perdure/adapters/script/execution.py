@@ -16,7 +16,7 @@ from typing import Any, Final
 from perdure import typed
 from perdure.adapters.http.redact import Redactor
 from perdure.adapters.script.banner import say_beginning, say_unprotected
-from perdure.adapters.script.order import Order
+from perdure.adapters.script.order import HASH_SEED, Order, name_of
 from perdure.adapters.script.wiring import Project, conduct_of, installed
 from perdure.adapters.userland.source import compiled_script
 from perdure.adapters.words import storable
@@ -46,17 +46,11 @@ def main() -> None:
     order = typed.read(sys.argv[1], Order)
     path, arguments = sys.argv[2], sys.argv[3:]
     sys.argv = sys.argv[2:]
+    if order.seeded:
+        del os.environ[HASH_SEED]  # what the script and its processes see is what they would see without us
     terminal.install()
     sys.excepthook = _without_our_frames(sys.excepthook)
     sys.exit(_ended(path, arguments, order))
-
-
-def name_of(path: str) -> str:
-    """The name of the agent that a script is: its path as it was typed, without what does not tell it apart."""
-    found = Path(path)
-    with contextlib.suppress(ValueError):
-        found = found.resolve().relative_to(Path.cwd())
-    return found.as_posix()
 
 
 def _ended(path: str, arguments: list[str], order: Order) -> int:
