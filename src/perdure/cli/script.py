@@ -26,12 +26,14 @@ from perdure.adapters.script.reading import uses_perdure
 from perdure.cli.mode import mode
 from perdure.cli.options import command, looking, named_store
 from perdure.cli.screen import bold, tell
+from perdure.engine.ending import queue_anew
+from perdure.engine.session import session
 from perdure.errors import PerdureError, UnprotectedCall, UsageError, saved_steps
 from perdure.records import FINISHED, Delivery, Kind, Run, read_body
 from perdure.settings import current_settings
 from perdure.store.protocol import Which
 from perdure.telemetry.text import counted, legible
-from perdure.worker.death import Famine, cause_of
+from perdure.worker.death import Famine, cause_of, signal_name
 from perdure.worker.supervisor import record_death
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def _run_conducted(path: str, arguments: Sequence[str], order: Order, *, restart
     for deaths in itertools.count():
         began_at = clock.wall_seconds()
         shown = msgspec.json.encode(order).decode()
-        pid, status = _executed([sys.executable, CHILD, shown, path, *arguments], environment)
+        pid, status, heard = _executed([sys.executable, CHILD, shown, path, *arguments], environment)
         code = os.waitstatus_to_exitcode(status)
         runs = _runs_of(pid, since_at=began_at) if code < 0 or mode.as_json else []
         if code >= 0:
@@ -96,6 +98,10 @@ def _run_conducted(path: str, arguments: Sequence[str], order: Order, *, restart
         run = next((run for run in runs if run.state not in FINISHED), None)
         if run is not None and run.holder:
             record_death(current_settings(), run.holder, cause_of(status, starved=famine.took(pid, status)))
+        if run is not None and -code in heard:
+            with contextlib.suppress(PerdureError):  # then it counts as a death
+                queue_anew(session(), run, why=f"its process was asked to stop ({signal_name(-code)})")
+                runs = [session().store.read_run(each.run_id) or each for each in runs]
         if run is None or not restarts or -code not in _CRASHES or _unrecorded_tools(run):
             _say_killed(path, -code, runs)
             return ScriptEnd(code, runs)
@@ -109,7 +115,7 @@ def _run_conducted(path: str, arguments: Sequence[str], order: Order, *, restart
 
 def _run_plain(path: str, arguments: Sequence[str]) -> ScriptEnd:
     began_at = clock.wall_seconds()
-    pid, status = _executed([sys.executable, path, *arguments], _environment())
+    pid, status, _ = _executed([sys.executable, path, *arguments], _environment())
     code = os.waitstatus_to_exitcode(status)
     runs = _runs_of(pid, since_at=began_at) if code < 0 or mode.as_json else []
     if code < 0:
@@ -181,8 +187,8 @@ def end_alike(code: int) -> int:
     return 128 - code
 
 
-def _executed(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
-    """Execute a command to its end, and pass on what is sent to us meanwhile; its pid, and its wait status.
+def _executed(command: list[str], environment: dict[str, str]) -> tuple[int, int, set[int]]:
+    """Execute a command to its end, and pass on what is sent to us meanwhile; its pid, its wait status, and what came.
 
     Signals are blocked before the script is there, so none is lost, and taken one by one together with its death.
     """
@@ -190,11 +196,13 @@ def _executed(command: list[str], environment: dict[str, str]) -> tuple[int, int
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         pid = _spawned(command, environment, before)
+        heard = set[int]()
         while True:
             number, is_shared = _next_signal(numbers)
+            heard.add(number)
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                return pid, status
+                return pid, status, heard
             if number != signal.SIGCHLD and not is_shared:
                 os.kill(pid, number)
     finally:

@@ -197,15 +197,15 @@ def end_if_free(session: Session, run: Run) -> None:
     end_free_children(session, active)
 
 
-def queue_anew(session: Session, run: Run) -> None:
-    """Leave a failed run to workers once more; one that somebody took meanwhile goes on there."""
+def queue_anew(session: Session, run: Run, *, why: str = "it is attempted anew") -> None:
+    """Leave a run that nobody holds to whoever comes, with all its deliveries; one that was taken goes on there."""
     try:
         taken = session.claim(run.run_id, pardon=True, head=run.head)
     except RunHeld:
         return
     active = load(session, taken)
     try:
-        drive(_end(active, Ended(state=RunState.QUEUED, code="interrupted", message="it is attempted anew")))
+        drive(_end(active, Ended(state=RunState.QUEUED, code="interrupted", message=why)))
     except Signal:  # somebody else has it by now, or this could not be written: it is tried again
         return
     finally:

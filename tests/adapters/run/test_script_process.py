@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -145,6 +146,20 @@ def test_a_signal_does_to_a_script_what_it_does_without_perdure(bare: Any, numbe
         own = "".join(line for line in err.splitlines(keepends=True) if not line.startswith("perdure: "))
         ends.append((process.returncode, out, AT_A_LINE.sub("at a line of its own", own)))
     assert ends[1] == ends[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_script_that_was_asked_to_stop_has_all_its_deliveries_again(bare: Any, number: int) -> None:
+    """It is parked when it has ended three workers in a row: whoever stops a service does not count."""
+    bare.write(WAITS.replace("{before}", ""))
+    for _ in range(5):
+        process = bare.start("-P", "-m", "perdure", "run", "agent.py")
+        os.kill(process.pid, number)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == -number
+        assert "The same command resumes it." in err
+    found = json.loads(bare.perdure("ls", "--json").out)["runs"]
+    assert [(run["state"], run["deliveries"]) for run in found] == [("queued", 0)]
 
 
 def test_ctrl_c_at_a_terminal_reaches_the_script_once(bare: Any) -> None:
