@@ -162,6 +162,31 @@ def test_a_script_that_was_asked_to_stop_has_all_its_deliveries_again(bare: Any,
     assert [(run["state"], run["deliveries"]) for run in found] == [("queued", 0)]
 
 
+STORM = """
+import atexit, os, signal, sys, threading
+
+def storm():
+    while True:
+        os.kill(os.getpid(), signal.SIGINT)
+
+atexit.register(threading.Thread(target=storm, daemon=True).start)
+sys.exit(CODE)
+"""
+
+
+@pytest.mark.parametrize("handler", ["", "signal.signal(signal.SIGINT, lambda *_: sys.exit(9))"])
+@pytest.mark.parametrize("code", [0, 7])
+def test_signals_while_the_end_is_recorded_change_neither_the_end_nor_the_exit_code(
+    bare: Any, code: int, handler: str
+) -> None:
+    bare.write(STORM.replace("CODE", str(code)).replace("def storm", f"{handler}\n\ndef storm"))
+    ended = bare.run("agent.py")
+    assert ended.code == code, ended
+    assert "ScriptFailed" not in ended.err
+    found = json.loads(bare.perdure("ls", "--json").out)["runs"]
+    assert [run["state"] for run in found] == ["failed" if code else "completed"]
+
+
 def test_ctrl_c_at_a_terminal_reaches_the_script_once(bare: Any) -> None:
     """The terminal signals the whole group: the script and us."""
     handler = "signal.signal(signal.SIGINT, lambda *_: print('one', flush=True))"

@@ -6,12 +6,13 @@ import atexit
 import builtins
 import contextlib
 import os
+import signal
 import sys
 import threading
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from perdure import typed
 from perdure.adapters.http.redact import Redactor
@@ -28,6 +29,9 @@ from perdure.engine.session import close_sessions
 from perdure.errors import PerdureError, RunCancelled
 from perdure.telemetry import terminal
 from perdure.telemetry.text import legible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _OWN: Final = str(Path(__file__).parents[2])
 _FAILED: Final = 1
@@ -128,10 +132,16 @@ def _executed(path: str) -> int:
     sys.path.insert(0, str(Path(path).resolve().parent))
     code = 0
     try:
-        exec(_compiled(file), module.__dict__)  # noqa: S102 - the script is what we were asked to execute
+        try:
+            exec(_compiled(file), module.__dict__)  # noqa: S102 - the script is what we were asked to execute
+        finally:
+            _deafen()
     except SystemExit as ended:
         code = _exit_code(ended.code)
-    _leave()
+    except BaseException:
+        threading._register_atexit(_hear)  # type: ignore[attr-defined]  # noqa: SLF001 - before Python waits for threads
+        raise
+    _leave(code)
     if code:
         raise ScriptFailed(code)
     return 0
@@ -152,19 +162,68 @@ def _exit_code(given: Any) -> int:
     return _FAILED
 
 
-def _leave() -> None:
+def _leave(code: int) -> None:
     """What Python does at the end of a program, done while the run is open: one that is killed here is not over.
 
     Threads are waited for, what was registered for the exit is called, and what was written is written out. Where that
     cannot be, Python finds the same again when the process ends, and says so.
     """
-    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - what Python itself calls here
+    _wait_for_threads(code)
     atexit.unregister(close_sessions)  # the end of the run is still to be recorded
-    atexit._run_exitfuncs()  # noqa: SLF001 - the same; each is called once, and forgotten
+    with contextlib.suppress(KeyboardInterrupt, SystemExit), _hearing():
+        atexit._run_exitfuncs()  # noqa: SLF001 - what Python itself calls here; each is called once, and forgotten
     atexit.register(close_sessions)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
+
+
+def _wait_for_threads(code: int) -> None:
+    """Wait for the script's threads; whoever does not want to wait for them loses no exit code by it."""
+    is_alone = all(thread.daemon or thread is threading.current_thread() for thread in threading.enumerate())
+    try:
+        with contextlib.nullcontext() if is_alone else _hearing():
+            threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - what Python itself calls here
+    except KeyboardInterrupt:
+        if not code:
+            atexit.register(_hear)
+            raise
+
+
+_unheard: Final[dict[int, Any]] = {}
+"""The handlers of the script that is over, by the signals that they were for."""
+
+
+def _deafen() -> None:
+    """The script is over: no handler of its signals comes in the middle of how its end is recorded."""
+    while True:
+        with contextlib.suppress(KeyboardInterrupt, SystemExit):  # what comes just now
+            for number in signal.valid_signals():
+                handler = signal.getsignal(number)
+                if callable(handler) and handler is not _ignore:
+                    _unheard[number] = handler
+                    signal.signal(number, _ignore)
+            return
+
+
+def _ignore(number: int, frame: object) -> None:
+    """Not ignored by the system, so that programs which the script left behind do not ignore it either."""
+    del number, frame
+
+
+def _hear() -> None:
+    """What the script does on its way out can be interrupted as the script itself."""
+    while _unheard:
+        signal.signal(*_unheard.popitem())
+
+
+@contextlib.contextmanager
+def _hearing() -> Iterator[None]:
+    try:
+        _hear()
+        yield
+    finally:
+        _deafen()
 
 
 def _without_our_frames(before: Any) -> Any:
