@@ -16,6 +16,7 @@ from perdure.cli.options import command, json_option, looking, run_argument, sto
 from perdure.cli.outcome import Saved, moved_object, show_result
 from perdure.cli.runs import current_run, unfinished
 from perdure.cli.screen import bold, joined, print_json, say, say_next, tell
+from perdure.cli.script import end_alike, resumed_script
 from perdure.cli.status import resume_command, status_of
 from perdure.cli.stopped import Stopped, agent_of, go_on, stopped_run
 from perdure.cli.typed import app_option, app_words
@@ -79,6 +80,10 @@ def resume(
     _refuse(is_lost, "--failed, --max-age and --at-once belong to --all.", "perdure resume --all --app FILE")
     with looking() as store:
         stopped = _choose(store, run)
+    if stopped is not None and run is not None and not (accept or dry_run or stopped.run.state in FINISHED):
+        end = resumed_script(stopped.run, apps, stopped.records[0])
+        if end is not None:
+            return end_alike(end.code)
     if stopped is not None:
         _resume(stopped, apps, accept=accept, is_named=run is not None, is_dry=dry_run)
     return 0

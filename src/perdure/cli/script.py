@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
-from perdure.adapters.script.order import CHILD, HASH_SEED, Order, hash_seed
+from perdure.adapters.script.order import CHILD, HASH_SEED, Order, hash_seed, name_of
 from perdure.adapters.script.reading import uses_perdure
 from perdure.cli.mode import mode
 from perdure.cli.options import command, looking, named_store
@@ -29,7 +29,7 @@ from perdure.cli.screen import bold, tell
 from perdure.engine.ending import queue_anew
 from perdure.engine.session import session
 from perdure.errors import PerdureError, UnprotectedCall, UsageError, saved_steps
-from perdure.records import FINISHED, Delivery, Kind, Run, read_body
+from perdure.records import FINISHED, Delivery, Kind, Run, Started, read_body
 from perdure.settings import current_settings
 from perdure.store.protocol import Which
 from perdure.telemetry.text import counted, legible
@@ -39,6 +39,7 @@ from perdure.worker.supervisor import record_death
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from perdure.records import Record
     from perdure.store.protocol import Store
 
 _PASSED_ON: Final = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGWINCH")
@@ -81,6 +82,19 @@ def run_script(path: str, arguments: Sequence[str], order: Order, *, restarts: b
     return _run_conducted(path, arguments, order, restarts=restarts)
 
 
+def resumed_script(run: Run, apps: Sequence[str], first: Record) -> ScriptEnd | None:
+    """Go on with a run that is a script as a whole, where that script was named; None where it is another's code.
+
+    The script gets the arguments that its run was begun with. Loaded as a module it would be executed unprotected.
+    """
+    path = apps[0] if len(apps) == 1 else ""
+    if not Path(path).is_file() or name_of(path) != run.agent or uses_perdure(path):
+        return None
+    body: Started = read_body(first)
+    arguments = msgspec.json.decode(body.arguments, type=dict[str, list[str]])["arguments"]
+    return _run_conducted(path, arguments, Order(run.run_id, pardon=True), restarts=True)
+
+
 def _run_conducted(path: str, arguments: Sequence[str], order: Order, *, restarts: bool) -> ScriptEnd:
     famine = Famine()
     environment = _environment()
@@ -109,7 +123,7 @@ def _run_conducted(path: str, arguments: Sequence[str], order: Order, *, restart
         saved = f"{bold(run.name)} has {counted(run.steps, 'step')} saved"
         tell(f"perdure: {legible(path)} was {cause_of(status)}; {saved}, and goes on in {seconds:g} s")
         clock.pause(seconds)
-        order = msgspec.structs.replace(order, run_id=run.run_id, fresh=False, again=True)
+        order = msgspec.structs.replace(order, run_id=run.run_id, fresh=False, again=True, pardon=False)
     raise AssertionError  # counting does not end
 
 

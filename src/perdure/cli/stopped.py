@@ -69,7 +69,7 @@ def agent_of(stopped: Stopped, apps: tuple[str, ...]) -> Callable[..., Any]:
         return load_agent(named, run)
     where, cause = stopped.words
     raise UsageError(
-        f"Run {run.name} ({legible(run.agent)}) {where}: {cause}. Its code is not known here.",
+        f"Run {run.name} ({legible(run.agent)}) {where}: {cause.removesuffix('.')}. Its code is not known here.",
         safe=f"{saved_steps(run.steps)}; nothing was started.",
         hint=f"start its script again: it resumes; or {resume_command(run)}",
     )

@@ -108,6 +108,8 @@ class Request(Struct, frozen=True):
     """Where it waits for a worker; None where it is not left to one."""
     resumes: bool = True
     """Whether an unfinished run of the same call may be meant."""
+    pardon: bool = False
+    """Whether a person named the run, so that it is forgiven."""
 
 
 def enter(session: Session, spec: AgentSpec, request: Request) -> Active | Finished:
@@ -148,7 +150,7 @@ def _entered(session: Session, spec: AgentSpec, request: Request) -> Active | Fi
             return load(session, known, new=records)
     if request.run_id is not None:
         _refuse_other_request(known, spec, digest, arguments, fresh=request.fresh)
-    return open_run(session, spec, known)
+    return open_run(session, spec, known, pardon=request.pardon)
 
 
 def accept(session: Session, spec: AgentSpec, request: Request) -> Run:

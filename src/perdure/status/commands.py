@@ -102,6 +102,8 @@ def answer_words(question: Question) -> str:
 
 def likely_app(agent: str) -> str:
     """The code to name, where a file here has the name that the agent's module must have; looked for, never opened."""
+    if agent.endswith(".py") and Path(agent).is_file():
+        return agent
     parts = agent.split(".")
     if all(part.isidentifier() for part in parts):
         for length in range(len(parts) - 1, 0, -1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -199,7 +200,7 @@ def _exhausted(run: Run, terms: Terms, holder: Worker | None) -> Claimed:
         code=DeliveriesExhausted.code,
         message=message,
         safe=f"{saved_steps(run.steps)}.",
-        hint=f"perdure show {run.name} tells where; with the cause mended: perdure resume {run.name}",
+        hint=f"perdure show {run.name} tells where; with the cause mended: perdure resume {run.name}{_code_of(run)}",
     )
     refusal = DeliveriesExhausted(message, safe=park.safe, hint=park.hint)
     if read_park(run).code == park.code:
@@ -218,6 +219,11 @@ def _exhausted(run: Run, terms: Terms, holder: Worker | None) -> Claimed:
         detail=write_park(park),
     )
     return Claimed(after, records, refusal)
+
+
+def _code_of(run: Run) -> str:
+    """How a command names the code of a run that is a script as a whole: its agent is its file."""
+    return f" --app {shlex.quote(run.agent)}" if run.agent.endswith(".py") else ""
 
 
 def _before(holder: Worker | None, presence: Presence) -> str:

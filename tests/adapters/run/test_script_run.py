@@ -152,6 +152,25 @@ def test_a_script_that_only_dies_is_parked_after_three_deliveries_with_the_cause
     assert "killed by signal 9 (SIGKILL)" in "".join(ended.told[-3:])
 
 
+def test_the_command_that_a_parked_script_advises_goes_on_with_it(bare: Any) -> None:
+    bare.write(
+        "import os, sys\nif not os.path.exists('mended'):\n    os.kill(os.getpid(), 9)\nprint(sys.argv[1:])", "in/a.py"
+    )
+    ended = bare.run("in/a.py", "two words", PERDURE_DELIVERIES="1")
+    assert ended.code == 5, ended
+    advised = ended.told[-1].partition("with the cause mended: perdure ")[2].split()
+    assert advised[0] == "resume"
+    assert advised[2:] == ["--app", "in/a.py"]
+    bare.touch("mended")
+    refused = bare.perdure(*advised[:2])
+    assert refused.code == 2
+    assert ".." not in refused.told[0]
+    assert refused.told[-1].endswith(f"perdure {' '.join(advised)}")
+    ended = bare.perdure(*advised)
+    assert (ended.code, ended.out) == (0, "['two words']\n"), ended
+    assert json.loads(bare.perdure("show", advised[1], "--json").out)["run"]["state"] == "completed"
+
+
 def test_what_a_tool_raised_is_its_outcome_and_the_tool_is_not_performed_again(place: Any, server: ModelServer) -> None:
     scripted(server)
     place.write(AGENT.replace('return f"paid {cents}"', "open('till.txt').read(); return 'paid'"))

@@ -79,7 +79,9 @@ def _ended(path: str, arguments: list[str], order: Order) -> int:
         declared = agent(name=name_of(path))(script)
         tags, deadline = written_tags(order.tags), deadline_of(order.deadline)
         shown = [redactor.text(argument) for argument in arguments]
-        request = Request((shown,), {}, order.run_id, order.fresh, tags, deadline, resumes=order.resumes)
+        request = Request(
+            (shown,), {}, order.run_id, order.fresh, tags, deadline, resumes=order.resumes, pardon=order.pardon
+        )
         code = call(declared, request)
     except ScriptFailed as failed:
         return failed.code

@@ -32,6 +32,8 @@ class Order(Struct, frozen=True, omit_defaults=True):
     strict: bool = False
     again: bool = False
     """Whether the script goes on after it was killed: what is protected has been said."""
+    pardon: bool = False
+    """Whether a person named the run: one that was parked for ending its processes is given another chance."""
     seeded: bool = False
     """Whether `HASH_SEED` is of our making."""
 
