@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
+from perdure.adapters.http.redact import REDACTED
 from perdure.adapters.script.order import CHILD, HASH_SEED, Order, hash_seed, name_of
 from perdure.adapters.script.reading import uses_perdure
 from perdure.cli.mode import mode
@@ -92,6 +93,12 @@ def resumed_script(run: Run, apps: Sequence[str], first: Record) -> ScriptEnd | 
         return None
     body: Started = read_body(first)
     arguments = msgspec.json.decode(body.arguments, type=dict[str, list[str]])["arguments"]
+    if any(REDACTED in argument for argument in arguments):
+        raise UsageError(
+            f"Run {run.name} was begun with arguments that look like keys, and are not stored.",
+            safe=f"{saved_steps(run.steps)}; nothing was started.",
+            hint=f"{command('run', '--fresh', path)} with its arguments starts over",
+        )
     return _run_conducted(path, arguments, Order(run.run_id, pardon=True), restarts=True)
 
 
