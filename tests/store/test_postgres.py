@@ -17,6 +17,7 @@ import msgspec
 import psycopg
 import pytest
 
+from perdure import clock
 from perdure.errors import (
     InternalError,
     InvalidSettings,
@@ -398,6 +399,25 @@ class TestLanes:
             with pytest.raises(RunHeld):
                 store.claim_run(theirs.run_id, store.join().worker_id, TERMS)
         assert store.read_run("mine") == mine
+
+    def test_append_after_one_that_was_interrupted_has_a_line_at_once(
+        self, opened: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The answer to the first may still come: nobody reads it, least of all as that to the second."""
+        store = opened()
+        interrupted, next_one = step(held_run(store, "interrupted")), step(held_run(store, "next"))
+
+        def interrupt(_: float) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(store._writer._connection, "poll", interrupt)  # noqa: SLF001 - as Ctrl-C while it waits
+        with pytest.raises(KeyboardInterrupt):
+            store.append_all([interrupted], power=True)
+        monkeypatch.setattr(clock, "sleep", lambda _: pytest.fail("the line that was closed was used again"))
+        stale = msgspec.structs.replace(next_one.run, epoch=next_one.run.epoch - 1)
+        assert isinstance(outcome_of(store, msgspec.structs.replace(next_one, run=stale)), LeaseLost)
+        assert outcome_of(store, next_one) is None
+        assert store.read_run("next") == next_one.run
 
     def test_one_append_that_the_server_refuses_does_not_keep_the_others_of_its_batch_out(self, opened: Any) -> None:
         store = opened()
