@@ -133,15 +133,18 @@ class ModelCall(Prepared[Spec]):
         """The same, letting the event loop go on."""
         return await drive_async(self._recorded(self._made(status, headers, body, **how)))
 
-    def _made(self, status: int, headers: Mapping[str, str], body: bytes, **how: Any) -> Answer:
+    def _made(
+        self, status: int, headers: Mapping[str, str], body: bytes, *, is_cut: bool = False, has_failed: bool = False
+    ) -> Answer:
         redactor = self.conduct.redactor
         kept = {name: value for name, value in redactor.headers(headers).items() if name.lower() != _ENCODING}
         clean = redactor.text(body)
-        request = self._stored_request()
         try:
-            return Answer(status, kept, text=clean.decode(), request=request, **how)
+            text, data = clean.decode(), b""
         except UnicodeDecodeError:
-            return Answer(status, kept, data=clean, request=request, **how)
+            text, data = "", clean
+        request = self._stored_request()
+        return Answer(status, kept, text, data, is_cut=is_cut, has_failed=has_failed, request=request)
 
     def _stored_request(self) -> str:
         return msgspec.json.encode(shared(self.asked, self.conduct.requests, self.conduct.redactor)).decode()
