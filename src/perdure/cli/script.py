@@ -95,7 +95,7 @@ def resumed_script(run: Run, apps: Sequence[str], first: Record) -> ScriptEnd | 
     arguments = msgspec.json.decode(body.arguments, type=dict[str, list[str]])["arguments"]
     if any(REDACTED in argument for argument in arguments):
         raise UsageError(
-            f"Run {run.name} was begun with arguments that look like keys, and are not stored.",
+            f"Run {run.name} was begun with arguments that are secrets, and not stored.",
             safe=f"{saved_steps(run.steps)}; nothing was started.",
             hint=f"{command('run', '--fresh', path)} with its arguments starts over",
         )

@@ -66,7 +66,17 @@ class Redactor:
 
     def learn(self, url: str, headers: Mapping[str, str]) -> None:
         """Remember the credentials that a request carries."""
-        self._learn([*in_headers(headers), *in_url(url)])
+        self.keep_out([*in_headers(headers), *in_url(url)])
+
+    def keep_out(self, values: Iterable[str]) -> None:
+        """Remember that these are secrets."""
+        forms = {form for value in values for form in forms_of(value)}
+        if forms <= self._forms:
+            return
+        with self._lock:
+            longest_first = sorted(self._forms | forms, key=lambda form: (-len(form), form))
+            self._known = re.compile("|".join(map(re.escape, longest_first)))
+            self._forms |= forms
 
     def headers(self, given: Mapping[str, str]) -> dict[str, str]:
         """Those headers of an answer that may be stored: only ones that are known to be harmless are."""
@@ -130,16 +140,7 @@ class Redactor:
         variables = getattr(self._environment, "_data", self._environment)  # as they are kept: comparing these is quick
         if variables != self._variables:
             self._variables = dict(variables)
-            self._learn(in_environment(self._environment))
-
-    def _learn(self, values: Iterable[str]) -> None:
-        forms = {form for value in values for form in forms_of(value)}
-        if forms <= self._forms:
-            return
-        with self._lock:
-            longest_first = sorted(self._forms | forms, key=lambda form: (-len(form), form))
-            self._known = re.compile("|".join(map(re.escape, longest_first)))
-            self._forms |= forms
+            self.keep_out(in_environment(self._environment))
 
 
 @functools.lru_cache(maxsize=_ADDRESSES_REMEMBERED)

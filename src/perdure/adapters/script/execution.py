@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perdure import typed
 from perdure.adapters.http.redact import Redactor
 from perdure.adapters.script.banner import say_beginning, say_unprotected
+from perdure.adapters.script.discretion import discreet
 from perdure.adapters.script.order import HASH_SEED, Order, name_of
 from perdure.adapters.script.wiring import Project, conduct_of, installed
 from perdure.adapters.userland.source import compiled_script
@@ -67,7 +68,7 @@ def _ended(path: str, arguments: list[str], order: Order) -> int:
         del arguments  # `sys.argv` has them
         begun.append(path)
         try:
-            return _conducted(path, project, order)
+            return _conducted(path, project, order, redactor)
         except Exception as error:
             raised.append(error)
             if (told := storable(error, redactor.text)) is error:
@@ -78,9 +79,9 @@ def _ended(path: str, arguments: list[str], order: Order) -> int:
         project = Project.load(Path.cwd())
         declared = agent(name=name_of(path))(script)
         tags, deadline = written_tags(order.tags), deadline_of(order.deadline)
-        shown = [redactor.text(argument) for argument in arguments]
+        kept = discreet(arguments, redactor)
         request = Request(
-            (shown,), {}, order.run_id, order.fresh, tags, deadline, resumes=order.resumes, pardon=order.pardon
+            (kept,), {}, order.run_id, order.fresh, tags, deadline, resumes=order.resumes, pardon=order.pardon
         )
         code = call(declared, request)
     except ScriptFailed as failed:
@@ -109,11 +110,11 @@ def _raise_as_it_was(error: Exception) -> None:
         error.__context__ = context
 
 
-def _conducted(path: str, project: Project, order: Order) -> int:
+def _conducted(path: str, project: Project, order: Order, redactor: Redactor) -> int:
     frame = current_frame()
     if frame is None or frame.active is None:
         raise RuntimeError("a script is executed inside a run")
-    script = conduct_of(frame.active, project, strict=order.strict)
+    script = conduct_of(frame.active, project, strict=order.strict, redactor=redactor)
     if not order.again:
         say_beginning(script, path)
     try:

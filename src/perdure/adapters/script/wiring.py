@@ -52,8 +52,9 @@ class Project(Struct, frozen=True):
         return cls(Policies.load(folder), current_prices(folder))
 
 
-def conduct_of(active: Active, project: Project, *, strict: bool) -> Conduct:
+def conduct_of(active: Active, project: Project, *, strict: bool, redactor: Redactor | None = None) -> Conduct:
     """Everything known of a run, with what its journal can answer."""
+    redactor = Redactor() if redactor is None else redactor
     active.mending = "restore the script and what it reads, and run the same command; or start over: add --fresh"
     entries = active.journal.entries
     for key in entries:
@@ -67,7 +68,6 @@ def conduct_of(active: Active, project: Project, *, strict: bool) -> Conduct:
         answer: Answer = codec.unseal(active.load_value(done.value, done.blob), Answer)
         return answer.is_error
 
-    redactor = Redactor()
     return Conduct(
         active,
         reader=Reader(),
