@@ -10,7 +10,7 @@ import perdure
 from perdure import clock
 from perdure.engine.session import session
 from perdure.errors import EffectInDoubt, RunHeld, StepFailed
-from perdure.events import IntentRecorded
+from perdure.events import IntentRecorded, Observable, RunResumed
 from perdure.records import Mail
 from perdure.store.protocol import Terms
 from tests.engine.journals import calls_of, run_of, state_of
@@ -49,6 +49,16 @@ def test_happened_gives_the_effect_the_result_the_person_named() -> None:
     assert world.lines == ["sent to ada"]
     assert verdicts("r") == [("happened", "ada")]
     assert untaken() == 0
+
+
+@pytest.mark.usefixtures("in_doubt")
+def test_a_settled_effect_counts_among_what_was_not_repeated(seen: list[Observable]) -> None:
+    post("r", "happened", "id from the outbox")
+    world.killed_at("after the effect", lambda: perdure.run(agent, run_id="r"))
+    perdure.run(agent, run_id="r")
+    (resumed,) = [event for event in seen if isinstance(event, RunResumed)]
+    assert resumed.steps == 1
+    assert world.lines == ["sent to ada"]
 
 
 @pytest.mark.usefixtures("in_doubt")

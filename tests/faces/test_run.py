@@ -290,6 +290,7 @@ def test_bad_argument_is_refused_with_the_signature(agent: Any, typed: list[str]
     [
         ("wrok.py", "did you mean work.py?"),
         (".", "'.' is a directory."),
+        ("folder.py", "do: a script: perdure run script.py; an agent:"),
         ("nothing", "'nothing' is neither a file nor an agent."),
         (":report", "names no file and no module before its colon"),
         ("missing.py:report", "missing.py does not exist."),
@@ -307,6 +308,7 @@ def test_target_that_cannot_be_used_is_named(agent: Any, target: str, said: str)
     agent.write("two.py", "@perdure.agent\ndef one() -> int: ...\n@perdure.agent\ndef other() -> int: ...\n")
     agent.write("bare.py", "from work import report\nprint(perdure.run(report, 3))\n")
     agent.write("broken.py", "1 / 0\n")
+    (agent.folder / "folder.py").mkdir()
     result = agent.perdure("run", target, "pages=1")
     assert result.code == 2, result
     assert said in result.err

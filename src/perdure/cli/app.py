@@ -118,7 +118,7 @@ def _names_agent(said: str, agent: str) -> UsageError:
 def _file_like(app: str) -> str:
     """A question after the Python file that may have been meant."""
     path = Path(app)
-    scripts = [str(path.parent / each.name) for each in path.parent.glob("*.py")]
+    scripts = [str(path.parent / each.name) for each in path.parent.glob("*.py") if each.is_file()]
     return did_you_mean(app if path.suffix == ".py" else f"{app}.py", scripts, cutoff=0.7)
 
 

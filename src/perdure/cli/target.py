@@ -61,7 +61,7 @@ def agent_target(text: str) -> AgentTarget:
 
 
 def _unusable(text: str, what: str) -> UsageError:
-    scripts = [path.name for path in Path.cwd().glob("*.py")]
+    scripts = [path.name for path in Path.cwd().glob("*.py") if path.is_file()]
     near = difflib.get_close_matches(text, scripts, n=1, cutoff=0.7)
     meant = f"did you mean {legible(near[0])}? " if near else ""
     script = legible(near[0]) if near else "script.py"

@@ -48,7 +48,7 @@ from perdure.records import (
     extended,
     write_body,
 )
-from perdure.replay import Call, Decision, Entry, Journal, Replayed, decide, doubt_words
+from perdure.replay import Call, Decision, Entry, Journal, Replayed, Verdicted, decide, doubt_words
 from perdure.store import blobs
 
 if TYPE_CHECKING:
@@ -195,6 +195,8 @@ class Active:
             if decision.done.cost is not None:
                 self.saved = added(self.saved, decision.done.cost)
             self._note_state(decision.done)
+        elif type(decision) is Verdicted:
+            self.replayed += 1
         elif not self._announced:
             self.announce()
         return decision
