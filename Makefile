@@ -3,6 +3,7 @@
 PYTHON ?= python3
 RECENT_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 PIP_INSTALL = .venv/bin/python -m pip install -qq --disable-pip-version-check
+FAULT_TOOLS = strace iptables iproute2 libfaketime e2fsprogs
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -33,11 +34,20 @@ docs: .venv/installed ## Write the reference anew and build the site into build/
 
 torture: torture-stores torture-frameworks ## Run the long campaigns of crashes, both of them
 
-torture-stores: .venv/installed ## Stores, engine, workers, crash kit: half an hour
+torture-stores: .venv/installed fault-tools ## Stores, engine, workers, crash kit: half an hour
 	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 --timeout 1800 -m torture --ignore tests/adapters
 
-torture-frameworks: .venv/installed ## Scripts and adapters of every framework, in environments of their own
+torture-frameworks: .venv/installed fault-tools ## Scripts and adapters of every framework, in environments of their own
 	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 --timeout 1800 -m torture tests/adapters
+
+fault-tools: # Debian's, where they can be installed; elsewhere the campaigns say what they had to leave out
+	@missing=$$(for tool in $(FAULT_TOOLS); do dpkg -s $$tool >/dev/null 2>&1 || printf '%s ' $$tool; done); \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing tools that make faults: $$missing"; \
+		apt-get install -y -qq $$missing >/dev/null 2>&1 \
+			|| { apt-get update -qq && apt-get install -y -qq $$missing; } >/dev/null 2>&1 \
+			|| echo 'That failed; the campaigns say what they had to leave out'; \
+	fi
 
 clean: ## Remove .venv, other environments, builds and caches
 	@rm -rf .venv .venv-frameworks build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -69,4 +79,4 @@ clean: ## Remove .venv, other environments, builds and caches
 	@$(PIP_INSTALL) -e '.[bench]'
 	@touch $@
 
-.PHONY: help demo test check bench docs torture torture-stores torture-frameworks clean
+.PHONY: help demo test check bench docs torture torture-stores torture-frameworks fault-tools clean
