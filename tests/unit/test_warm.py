@@ -81,3 +81,21 @@ def test_many_at_once_are_told_apart() -> None:
     codes = [f"import time; time.sleep(0.05); raise SystemExit({number})" for number in range(20)]
     processes = [warm.Popen([sys.executable, "-c", code]) for code in codes]
     assert [process.wait(60) for process in processes] == list(range(20))
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_it_hashes_with_the_seed_that_was_asked_for(hash_seed: str) -> None:
+    command = [sys.executable, "-c", "print(hash('ada'))"]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    cold = subprocess.run(command, capture_output=True, env=environment, check=True)
+    assert warm.run(command, capture_output=True, env=environment).stdout == cold.stdout
+
+
+def test_it_starts_others_as_it_was_started_itself() -> None:
+    starts = "import os, sys; from tests import warm; warm.run(sys.argv[1:], env=dict(os.environ)); print(os.getppid())"
+    child = [sys.executable, "-c", "import os; print(os.getppid())"]
+    environment = {**os.environ, **warm.addresses(), "PYTHONPATH": str(Path(__file__).parents[2])}
+    found = warm.run([sys.executable, "-c", starts, *child], env=environment, capture_output=True, text=True)
+    assert found.stderr == ""
+    one, other = found.stdout.split()
+    assert one == other

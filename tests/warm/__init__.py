@@ -3,6 +3,7 @@
 Each is a process of its own and may be killed like any other; it only does not pay for the loading, which is most of
 what a short command does. What the server cannot do the same way is started anew: options of the interpreter,
 inherited descriptors. That perdure loads from cold is for the tests of the documentation: they type every command.
+What is started like that may start others the same way, where its environment says at which addresses: `addresses`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import functools
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,9 +29,15 @@ import perdure
 
 SERVER: Final = Path(__file__).parent / "server.py"
 STATUS: Final = struct.Struct("i")
-LENGTH: Final = struct.Struct("I")
+HASH_SEEDS: Final = ("", "1", "2")
+"""None, and those of the crash kit."""
 _SAME: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ")
 """Settings that an interpreter reads once, when it starts."""
+_ADDRESSES: Final = "WARM_ADDRESSES"
+_HASH_SEED: Final = "PYTHONHASHSEED"
+_OWN: Final = ("PYTHONPATH", _HASH_SEED)
+"""And those of them that each process may have its own way: the path is set anew, a seed has a server of its own."""
+_starting: Final = threading.Lock()
 
 
 def run(arguments: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
@@ -74,7 +83,7 @@ class Popen(subprocess.Popen[Any]):
             "session": asked["start_new_session"],
             "group": asked["process_group"],
         }
-        self.pid, self._ended = _server().start(request, inherited)
+        self.pid, self._ended = _start(request, inherited)
         self._child_created = True
         pipes = (asked[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"))
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
@@ -99,41 +108,52 @@ class Popen(subprocess.Popen[Any]):
         return self.pid, self._status
 
 
-class _Server:
-    """The process that forks; it ends with this one."""
+def addresses() -> dict[str, str]:
+    """The setting with which a process finds the servers of this one."""
+    with _starting:
+        for hash_seed in HASH_SEEDS:
+            _server(hash_seed)
+    return {_ADDRESSES: str(_folder())}
 
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-            source = Path(perdure.__file__).parents[1]
-            command = [sys.executable, str(SERVER), str(theirs.fileno()), str(source)]
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=plain)
-        self._socket = ours
-        self._lock = threading.Lock()
-        atexit.register(self._end)
 
-    def start(self, request: Mapping[str, Any], streams: Sequence[int]) -> tuple[int, int]:
-        """The number of the new process, and where it is told how that ended."""
-        told, tells = os.pipe()
-        text = json.dumps(request).encode()
-        try:
-            with self._lock:
-                socket.send_fds(self._socket, [LENGTH.pack(len(text))], [*streams, tells])
-                self._socket.sendall(text)
-                (pid,) = STATUS.unpack(self._socket.recv(STATUS.size, socket.MSG_WAITALL))
-        finally:
-            os.close(tells)
-        return pid, told
-
-    def _end(self) -> None:
-        self._socket.close()
-        self._process.wait()
+def _start(request: Mapping[str, Any], streams: Sequence[int]) -> tuple[int, int]:
+    """The number of the new process, and where it is told how that ended."""
+    told, tells = os.pipe()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+            with _starting:
+                address = _server(request["environment"].get(_HASH_SEED, ""))
+            asking.connect(address)
+            socket.send_fds(asking, [json.dumps(request).encode()], [*streams, tells])
+    finally:
+        os.close(tells)
+    (pid,) = STATUS.unpack(os.read(told, STATUS.size))
+    return pid, told
 
 
 @functools.cache
-def _server() -> _Server:
-    return _Server()
+def _server(hash_seed: str) -> str:
+    """The address of one that puts what it hashes in this order; it ends with the process that started it."""
+    address = _folder() / (hash_seed or "any")
+    if _ADDRESSES not in os.environ:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as requests:
+            requests.bind(str(address))
+            plain = {name: value for name, value in os.environ.items() if name not in _OWN}
+            plain |= {_HASH_SEED: hash_seed} if hash_seed else {}
+            command = [sys.executable, str(SERVER), str(requests.fileno()), str(Path(perdure.__file__).parents[1])]
+            process = subprocess.Popen(command, pass_fds=[requests.fileno()], stdin=subprocess.PIPE, env=plain)
+        atexit.register(process.communicate)
+    return str(address)
+
+
+@functools.cache
+def _folder() -> Path:
+    """Where the addresses are."""
+    if _ADDRESSES in os.environ:
+        return Path(os.environ[_ADDRESSES])
+    folder = tempfile.mkdtemp(prefix="warm-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _is_alike(asked: Mapping[str, Any]) -> bool:
@@ -154,7 +174,7 @@ def _is_known(words: Sequence[str], folder: Path) -> bool:
 
 
 def _read_once(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(_SAME) and name != "PYTHONPATH"}
+    return {name: value for name, value in environment.items() if name.startswith(_SAME) and name not in _OWN}
 
 
 def _is_sigint_ignored() -> bool:

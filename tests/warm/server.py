@@ -27,9 +27,14 @@ LOADED = """
     msgspec queue shlex shutil socket subprocess tempfile textwrap threading tomllib traceback urllib.parse uuid zlib
     perdure perdure.cli perdure.cli.ls perdure.cli.show perdure.cli.start perdure.engine.agent perdure.engine.child
     perdure.engine.ending perdure.engine.execute perdure.engine.lifecycle perdure.engine.mapping.call
-    perdure.engine.session perdure.store.sqlite.store
+    perdure.engine.session perdure.store.postgres.store perdure.store.sqlite.store
+    perdure.testing.crash.bodies perdure.testing.crash.files perdure.testing.crash.hurry
+    perdure.testing.crash.libraries perdure.testing.crash.senders perdure.testing.crash.skew
+    perdure.testing.crash.writes
     http.server runpy socketserver
 """
+MOST_BYTES = 1 << 20
+"""Of a request."""
 
 
 def main() -> None:
@@ -54,17 +59,16 @@ def _served(requests: socket.socket) -> dict[str, Any]:
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     tells: dict[int, int] = {}
     while True:
-        watched: list[Any] = [requests, woken]
+        watched: list[Any] = [requests, woken, 0]
         ready, _, _ = select.select(watched, [], [])
         if woken in ready:
             os.read(woken, 4096)
             _tell_ended(tells)
+        if 0 in ready:
+            raise SystemExit(0)  # whoever started it has ended
         if requests not in ready:
             continue
-        head, descriptors, _, _ = socket.recv_fds(requests, struct.calcsize("I"), 4)
-        if not head:
-            raise SystemExit(0)
-        text = requests.recv(struct.unpack("I", head)[0], socket.MSG_WAITALL)
+        text, descriptors, _, _ = socket.recv_fds(requests, MOST_BYTES, 4)
         pid = os.fork()
         if not pid:
             signal.set_wakeup_fd(-1)
@@ -74,7 +78,7 @@ def _served(requests: socket.socket) -> dict[str, Any]:
         for descriptor in descriptors[:3]:
             os.close(descriptor)
         tells[pid] = descriptors[3]
-        requests.sendall(struct.pack("i", pid))
+        _tell(tells[pid], pid)
 
 
 def _tell_ended(tells: dict[int, int]) -> None:
@@ -82,9 +86,13 @@ def _tell_ended(tells: dict[int, int]) -> None:
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             pid, status = ended
             descriptor = tells.pop(pid)
-            with contextlib.suppress(BrokenPipeError):
-                os.write(descriptor, struct.pack("i", status))
+            _tell(descriptor, status)
             os.close(descriptor)
+
+
+def _tell(descriptor: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # whoever asked is gone
+        os.write(descriptor, struct.pack("i", number))
 
 
 def _take_streams(descriptors: list[int]) -> None:
@@ -130,6 +138,8 @@ def _program(words: list[str]) -> Callable[[], object]:
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
     if what == "-m":
+        if not hasattr(sys.modules.get(rest[0]), "__path__"):
+            sys.modules.pop(rest[0], None)  # a new interpreter has not loaded it yet
         sys.argv[:] = ["-m", *rest[1:]]
         sys.path[:0] = [] if is_safe else [os.getcwd()]  # noqa: PTH109 - a text
         return lambda: runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]  # noqa: SLF001
