@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-from types import SimpleNamespace
-
 import pytest
 
 from perdure.testing import stores
 from perdure.testing.crash import nursery, oracle
-from tests import postgres, warm
+from tests import postgres
+from tests.kit.typed import WARM
 
 collect_ignore = ["users_suite"]
 
@@ -22,7 +20,6 @@ def one_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def warm_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The two processes of every laboratory come from one that has loaded perdure; commands start their own anew."""
-    started = SimpleNamespace(**{**vars(subprocess), "Popen": warm.Popen})
-    monkeypatch.setattr(nursery, "subprocess", started)
-    monkeypatch.setattr(oracle, "subprocess", started)
+    """The two processes of every laboratory come from those that have loaded perdure."""
+    monkeypatch.setattr(nursery, "subprocess", WARM)
+    monkeypatch.setattr(oracle, "subprocess", WARM)

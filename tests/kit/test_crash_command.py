@@ -18,7 +18,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.faces.conftest import Place, Result
+from tests.faces.conftest import Result
+from tests.kit.desk import Desk
 from tests.postgres import server_url
 
 AGENT = """
@@ -66,16 +67,14 @@ NAIVE = """
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    made = Place(tmp_path)
-    made.environment["TMPDIR"] = str(tmp_path / "trials")
-    (tmp_path / "trials").mkdir()
+def place(tmp_path: Path) -> Desk:
+    made = Desk(tmp_path)
     made.write("app.py", AGENT)
     return made
 
 
-def crash(place: Place, *words: str, **environment: str) -> Result:
-    return place.perdure("crash", "--jobs", "2", *words, **environment)
+def crash(place: Desk, *words: str, **environment: str) -> Result:
+    return place.crash("--jobs", "2", *words, **environment)
 
 
 def counts(result: Result) -> dict[str, int]:
@@ -83,7 +82,7 @@ def counts(result: Result) -> dict[str, int]:
     return {name: int(number) for name, number in re.findall(r"(?m)^  (\S.*?) {2,}(\d+)(?:$|  )", result.out)}
 
 
-def test_dry_run_lists_every_write_and_every_window_and_kills_nothing(place: Place) -> None:
+def test_dry_run_lists_every_write_and_every_window_and_kills_nothing(place: Desk) -> None:
     result = crash(place, "app.py:report", "--dry-run", "--", "number=1")
     assert result.code == 0, result
     assert result.err == ""
@@ -97,7 +96,7 @@ def test_dry_run_lists_every_write_and_every_window_and_kills_nothing(place: Pla
     assert (told["planned"], told["fine"], told["points"], told["seed"]) == (0, True, len(listed), 0)
 
 
-def test_agent_is_killed_and_the_users_own_store_is_not_touched(place: Place) -> None:
+def test_agent_is_killed_and_the_users_own_store_is_not_touched(place: Desk) -> None:
     place.perdure("run", "app.py:report", "number=1")
     before = digests(place.folder)
     mine = {"PERDURE_STORE": str(place.database)}
@@ -108,7 +107,7 @@ def test_agent_is_killed_and_the_users_own_store_is_not_touched(place: Place) ->
     assert digests(place.folder) == before
 
 
-def test_setting_of_a_script_does_not_move_its_store_out_of_the_trial(place: Place) -> None:
+def test_setting_of_a_script_does_not_move_its_store_out_of_the_trial(place: Desk) -> None:
     place.write(
         "script.py",
         f"""
@@ -122,7 +121,7 @@ def test_setting_of_a_script_does_not_move_its_store_out_of_the_trial(place: Pla
     assert not (place.folder / "mine.db").exists()
 
 
-def test_environment_that_a_script_sets_does_not_move_its_store_out_of_the_trial(place: Place) -> None:
+def test_environment_that_a_script_sets_does_not_move_its_store_out_of_the_trial(place: Desk) -> None:
     mine = place.folder / "mine" / "mine.db"
     place.write(
         "script.py",
@@ -147,9 +146,7 @@ def test_environment_that_a_script_sets_does_not_move_its_store_out_of_the_trial
         (["naive.py", "--stub", "sned=1", "--", "1"], "leave it out: it has no steps and no effects"),
     ],
 )
-def test_stub_that_replaces_nothing_is_refused_before_any_body_begins(
-    place: Place, words: list[str], hint: str
-) -> None:
+def test_stub_that_replaces_nothing_is_refused_before_any_body_begins(place: Desk, words: list[str], hint: str) -> None:
     done = place.folder / "done"
     place.write(
         "sender.py",
@@ -180,11 +177,11 @@ def test_stub_that_replaces_nothing_is_refused_before_any_body_begins(
     assert f"--stub {words[2][:-1]}…: there is no step and no effect" in result.err
     assert hint in result.err
     assert not done.exists()
-    assert not list((place.folder / "trials").iterdir())
+    assert not list(place.trials.iterdir())
 
 
 @contextlib.contextmanager
-def started(place: Place, *words: str) -> Iterator[subprocess.Popen[str]]:
+def started(place: Desk, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A campaign of an agent that stops in its first trial, for good, once it is resumed; begins when it is there."""
     meeting = place.folder / "meeting"
     place.write(
@@ -220,17 +217,17 @@ def started(place: Place, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_campaign_removes_everything_and_says_how_far_it_came(place: Place, number: signal.Signals) -> None:
+def test_interrupted_campaign_removes_everything_and_says_how_far_it_came(place: Desk, number: signal.Signals) -> None:
     with started(place) as process:
         process.send_signal(number)
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (128 + number, "")
     assert err == "perdure: interrupted; 0 trials were played, 0 faults found; everything was removed.\n"
-    assert not list((place.folder / "trials").iterdir())
+    assert not list(place.trials.iterdir())
 
 
-def test_interrupted_campaign_on_a_server_leaves_no_schema_there(place: Place) -> None:
+def test_interrupted_campaign_on_a_server_leaves_no_schema_there(place: Desk) -> None:
     url = server_url()
     with started(place, "--store", url) as process:
         made = own_schemas(place) & schemas(url)
@@ -242,13 +239,13 @@ def test_interrupted_campaign_on_a_server_leaves_no_schema_there(place: Place) -
     assert not made & schemas(url)
 
 
-def test_what_a_killed_campaign_left_behind_is_removed_by_the_next(place: Place) -> None:
+def test_what_a_killed_campaign_left_behind_is_removed_by_the_next(place: Desk) -> None:
     url = server_url()
     with started(place, "--store", url) as process:
         left = own_schemas(place) & schemas(url)
         process.kill()
-    (folder,) = (place.folder / "trials").iterdir()
-    kept = place.folder / "trials" / "perdure-crash-kept"
+    (folder,) = place.trials.iterdir()
+    kept = place.trials / "perdure-crash-kept"
     kept.mkdir()
     # Without the server nobody could remove the schema, and nobody forgets it.
     assert crash(place, "app.py:report", "--dry-run", "--", "number=1").code == 0
@@ -256,12 +253,12 @@ def test_what_a_killed_campaign_left_behind_is_removed_by_the_next(place: Place)
     assert crash(place, "app.py:report", "--dry-run", "--store", url, "--", "number=1").code == 0
     assert len(left) == 1
     assert not left & schemas(url)
-    assert list((place.folder / "trials").iterdir()) == [kept]
+    assert list(place.trials.iterdir()) == [kept]
 
 
-def own_schemas(place: Place) -> set[str]:
+def own_schemas(place: Desk) -> set[str]:
     """The schemas that the trials which are going on say they have."""
-    return {path.read_text().splitlines()[1] for path in (place.folder / "trials").glob("*/*/schema")}
+    return {path.read_text().splitlines()[1] for path in place.trials.glob("*/*/schema")}
 
 
 def schemas(url: str) -> set[str]:
@@ -271,7 +268,7 @@ def schemas(url: str) -> set[str]:
     return {name for (name,) in found}
 
 
-def test_table_for_programs_has_everything(place: Place) -> None:
+def test_table_for_programs_has_everything(place: Desk) -> None:
     told = crash(place, "app.py:report", "--at", "send:after_effect", "--json", "--", "number=1").json()
     assert (told["target"], told["mode"], told["store"], told["fine"]) == ("app.py:report", "every", "sqlite", True)
     assert (told["points"], told["planned"], told["landed"], told["in_effect"], told["resumed"]) == (1, 1, 1, 1, 1)
@@ -280,7 +277,7 @@ def test_table_for_programs_has_everything(place: Place) -> None:
     assert told["points_of_run"] > told["points"]
 
 
-def test_naive_script_that_notes_afterwards_repeats_exactly_what_it_repeats(place: Place) -> None:
+def test_naive_script_that_notes_afterwards_repeats_exactly_what_it_repeats(place: Desk) -> None:
     place.write("naive.py", NAIVE)
     result = crash(place, "naive.py", "--json", "--", "3")
     told = result.json()
@@ -293,7 +290,7 @@ def test_naive_script_that_notes_afterwards_repeats_exactly_what_it_repeats(plac
     assert found == {"mail": 3, "open@checkpoint.new": 6, "replace@checkpoint.json": 3}
 
 
-def test_naive_script_that_notes_before_loses_exactly_what_it_loses(place: Place) -> None:
+def test_naive_script_that_notes_before_loses_exactly_what_it_loses(place: Desk) -> None:
     place.write("naive.py", NAIVE)
     told = crash(place, "naive.py", "--json", "--", "3", "--first").json()
     # A letter is lost after a kill anywhere between the note of it and its landing.
@@ -306,7 +303,7 @@ def test_naive_script_that_notes_before_loses_exactly_what_it_loses(place: Place
     }
 
 
-def test_failure_prints_seed_folder_and_the_command_that_replays_it(place: Place) -> None:
+def test_failure_prints_seed_folder_and_the_command_that_replays_it(place: Desk) -> None:
     place.write("naive.py", NAIVE)
     result = crash(place, "naive.py", "--", "2")
     assert result.code == 1, result
@@ -318,24 +315,24 @@ def test_failure_prints_seed_folder_and_the_command_that_replays_it(place: Place
     assert (folder / "work" / "checkpoint.json").exists()
     words = shlex.split(lines[first + 3].partition("replay: ")[2])
     assert words[:2] == ["perdure", "crash"]
-    again = place.perdure(*words[1:])
+    again = place.crash(*words[2:])
     assert again.code == 1, again
     assert counts(again)["points"] == 1
     assert lines[first] in again.out
     assert lines[first + 1] in again.out
 
 
-def test_random_campaign_names_its_seed_and_replays_a_trial(place: Place) -> None:
+def test_random_campaign_names_its_seed_and_replays_a_trial(place: Desk) -> None:
     place.write("naive.py", NAIVE)
     told = crash(place, "naive.py", "--random", "6", "--seed", "40", "--json", "--", "2").json()
     assert told["seed"] == 40
     fault = next(fault for fault in told["faults"] if fault["kind"] == "repeated")
     assert 40 <= fault["seed"] < 46
     assert f"--random 1 --seed {fault['seed']} -- 2" in fault["replay"]
-    assert place.perdure(*shlex.split(fault["replay"])[1:]).code == 1
+    assert place.crash(*shlex.split(fault["replay"])[2:]).code == 1
 
 
-def test_script_that_begins_anew_after_its_end_is_not_held_to_be_quiet(place: Place) -> None:
+def test_script_that_begins_anew_after_its_end_is_not_held_to_be_quiet(place: Desk) -> None:
     place.write("script.py", "import app\nprint(perdure.run(app.report, 1))")
     result = crash(place, "script.py", "--at", "record_ended:after")
     assert result.code == 0, result
@@ -343,7 +340,7 @@ def test_script_that_begins_anew_after_its_end_is_not_held_to_be_quiet(place: Pl
     assert "over when killed            1  its run was; to start it again begins another" in result.out
 
 
-def test_without_the_kill_the_command_says_that_nothing_landed_and_fails(place: Place) -> None:
+def test_without_the_kill_the_command_says_that_nothing_landed_and_fails(place: Desk) -> None:
     place.write("spare.py", "from perdure.testing.crash import trap\ntrap.stop = lambda how: None")
     result = crash(place, "app.py:report", "--sample", "9", "--setup", "spare.py", "--", "number=1")
     assert result.code == 1, result
@@ -382,9 +379,7 @@ def test_without_the_kill_the_command_says_that_nothing_landed_and_fails(place: 
         (["app.py:report", "--outside-delay", "nan", "--", "number=1"], 2, "--outside-delay nan is no", "0 or more"),
     ],
 )
-def test_bad_input_is_refused_in_three_lines(
-    place: Place, words: list[str], code: int, message: str, hint: str
-) -> None:
+def test_bad_input_is_refused_in_three_lines(place: Desk, words: list[str], code: int, message: str, hint: str) -> None:
     (place.folder / "broken.py").write_text("import nosuch\n")
     (place.folder / "hello.py").write_text("'It does nothing that lasts.'\n")
     result = crash(place, *words)
@@ -393,11 +388,11 @@ def test_bad_input_is_refused_in_three_lines(
     assert [line[:9] for line in lines] == ["perdure: ", "   safe: ", "     do: "], result
     assert message in lines[0]
     assert hint in lines[2]
-    assert not list((place.folder / "trials").iterdir())
+    assert not list(place.trials.iterdir())
 
 
 @pytest.mark.parametrize("target", ["app.py:report", "script.py"])
-def test_place_without_room_for_a_trial_is_a_full_disk_and_names_the_way_out(place: Place, target: str) -> None:
+def test_place_without_room_for_a_trial_is_a_full_disk_and_names_the_way_out(place: Desk, target: str) -> None:
     place.write("script.py", "import app\nprint(perdure.run(app.report, 1, run_id='one'))")
     words = ["--", "number=1"] if ":" in target else []
     result = crash(place, target, *words, PERDURE_ROOM_MB="900000000")

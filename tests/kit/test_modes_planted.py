@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.crash.nursery import ROOT, environment
 from tests.kit.campaigns import campaign, described, expect_fine, kinds
+from tests.kit.desk import Desk
 from tests.kit.test_modes_tools import needs_power
 
 
@@ -61,21 +59,16 @@ def test_same_campaign_without_a_bug_finds_nothing(tmp_path: Path, mode: str, ag
     expect_fine(campaign(mode, agent, tmp_path, **dict(options)))
 
 
-def test_fault_is_seen_again_by_the_command_that_it_names() -> None:
+def test_fault_is_seen_again_by_the_command_that_it_names(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
     options = ("--setup", "tests.planted.swallowed_doubt", "--racers", "2", "--at", "post:after_effect")
-    first = crash("tests.kit.courier:errand", *options, "--", "parcel=p")
-    assert first.returncode == 1, first.stderr
-    (replay,) = [line.partition("replay: ")[2] for line in first.stdout.splitlines() if "replay: " in line]
+    first = desk.crash("tests.kit.courier:errand", *options, "--", "parcel=p")
+    assert first.code == 1, first
+    (replay,) = [line.partition("replay: ")[2] for line in first.out.splitlines() if "replay: " in line]
     assert replay.startswith("perdure crash ")
-    again = crash(*shlex.split(replay)[2:])
-    assert again.returncode == 1, again.stderr
-    assert "an effect was repeated: post 'p' happened 2 times" in again.stdout
-
-
-def crash(*words: str) -> subprocess.CompletedProcess[str]:
-    """`perdure crash`, as somebody types it in this checkout."""
-    command = [sys.executable, "-m", "perdure", "crash", *words]
-    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    again = desk.crash(*shlex.split(replay)[2:])
+    assert again.code == 1, again
+    assert "an effect was repeated: post 'p' happened 2 times" in again.out
 
 
 def test_skipped_sync_is_invisible_to_kills_and_therefore_needs_the_power(tmp_path: Path) -> None:

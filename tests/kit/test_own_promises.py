@@ -24,7 +24,7 @@ from perdure.testing.crash.tally import Fault, Tally, forgiven
 from perdure.testing.crashing import Crash, CrashFailed
 from tests.kit import doubter
 from tests.kit.campaigns import described
-from tests.kit.test_modes_planted import crash
+from tests.kit.desk import Desk
 from tests.kit.test_modes_tools import needs_power
 from tests.kit.test_reference import observation
 
@@ -262,14 +262,15 @@ def test_fixture_expects_failures_and_says_so_in_its_own_words(tmp_path: Path) -
 
 
 def test_options_of_the_command_line_reach_the_campaign_and_its_replay(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
     words = ("tests.kit.doubter:sulking", "--expect-failure", "--compare", "kept", "--at", "blurt:after_receipt")
     kept = tmp_path / "kept"
     kept.write_text("7")
-    first = crash(*words, "--copy", str(kept), "--", "number=7")
-    assert first.returncode == 1, first.stderr
-    (replay,) = [line.partition("replay: ")[2] for line in first.stdout.splitlines() if "replay: " in line]
-    again = crash(*shlex.split(replay)[2:])
-    assert again.returncode == 1, again.stderr
+    first = desk.crash(*words, "--copy", str(kept), "--", "number=7")
+    assert first.code == 1, first
+    (replay,) = [line.partition("replay: ")[2] for line in first.out.splitlines() if "replay: " in line]
+    again = desk.crash(*shlex.split(replay)[2:])
+    assert again.code == 1, again
     for result in (first, again):
-        assert "it returned {'failed': {'type': 'ValueError', 'message': 'never'}}" in result.stdout
-        assert "files equal                 1  kept" in result.stdout
+        assert "it returned {'failed': {'type': 'ValueError', 'message': 'never'}}" in result.out
+        assert "files equal                 1  kept" in result.out

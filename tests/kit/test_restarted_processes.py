@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faces.conftest import Place, Result
+from tests.faces.conftest import Result
+from tests.kit.desk import Desk
+from tests.sampling import every
 
 HEAD = """
     import json, uuid
@@ -92,26 +94,25 @@ SOUND = {
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    made = Place(tmp_path)
-    made.environment["TMPDIR"] = str(tmp_path / "trials")
-    (tmp_path / "trials").mkdir()
-    return made
+def place(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
 
 
-def crashed(place: Place, body: str) -> Result:
+def crashed(place: Desk, body: str, stride: int) -> Result:
     place.write("app.py", HEAD + body)
-    return place.perdure("crash", "--jobs", "2", "app.py:work")
+    return place.crash("--jobs", "2", "--sample", str(stride), "app.py:work")
 
 
+@every(sampled=12)
 @pytest.mark.parametrize("what", DIFFERS)
-def test_what_differs_from_process_to_process_is_found(place: Place, what: str) -> None:
-    result = crashed(place, DIFFERS[what])
+def test_what_differs_from_process_to_process_is_found(place: Desk, what: str, stride: int) -> None:
+    result = crashed(place, DIFFERS[what], stride)
     assert result.code == 1, result
     assert "no longer matches its code" in result.out + result.err
 
 
+@every(sampled=6)
 @pytest.mark.parametrize("what", SOUND)
-def test_what_each_process_makes_for_itself_is_no_fault(place: Place, what: str) -> None:
-    result = crashed(place, SOUND[what])
+def test_what_each_process_makes_for_itself_is_no_fault(place: Desk, what: str, stride: int) -> None:
+    result = crashed(place, SOUND[what], stride)
     assert result.code == 0, result
