@@ -52,7 +52,7 @@ def expect_fine(report: Report) -> None:
     assert (tally.rerun, tally.repeated, tally.lost) == (0, 0, 0)
 
 
-@every(sampled=4)
+@every(sampled=9)
 def test_every_kind_of_call_killed_at_every_point_repeats_and_loses_nothing(campaign: Campaign, stride: int) -> None:
     report = campaign(clerk.office, 2, sample=stride)
     expect_fine(report)
@@ -69,7 +69,7 @@ def test_request_that_lands_after_its_sender_died_is_not_sent_again(campaign: Ca
     assert report.tally.landed == 4
 
 
-@every(sampled=9)
+@every(sampled=18)
 def test_strands_and_retries_are_killed_at_points_that_do_not_depend_on_their_order(
     campaign: Campaign, stride: int
 ) -> None:
@@ -79,7 +79,7 @@ def test_strands_and_retries_are_killed_at_points_that_do_not_depend_on_their_or
     assert len({point.text for point in report.reference.points}) == len(report.reference.points)
 
 
-@every(sampled=7)
+@every(sampled=14)
 def test_items_of_a_map_are_points_and_where_its_batches_end_is_no_fault(campaign: Campaign, stride: int) -> None:
     expect_fine(campaign(clerk.mapping, 3, sample=stride))
 
@@ -96,7 +96,7 @@ Journal.absorb = lambda self, record: None if record.kind == "batch" else absorb
 
 
 def test_sleeps_are_skipped_and_people_answer(campaign: Campaign) -> None:
-    report = campaign(clerk.patient, "Which?", sample=12, signals={"go": '"now"'})
+    report = campaign(clerk.patient, "Which?", sample=24, signals={"go": '"now"'})
     expect_fine(report)
     assert report.reference.result == "red now"
     assert report.reference.seconds < 30
@@ -204,7 +204,7 @@ lifecycle.recorded_result = recorded_result
 
 
 def test_result_that_is_random_by_nature_is_not_compared(campaign: Campaign) -> None:
-    report = campaign(clerk.stamped, sample=5)
+    report = campaign(clerk.stamped, sample=10)
     assert report.is_fine
     assert not report.reference.has_result
     assert (report.tally.equal, report.tally.not_compared) == (0, report.tally.trials)

@@ -34,9 +34,9 @@ def test_mode_that_needs_files_is_refused_on_a_server(tmp_path: Path, mode: str)
     assert "--kill-database" in refused.value.hint
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def private() -> Iterator[PrivateServer]:
-    """A server that only this test uses; whoever started it last, it is gone afterwards."""
+    """A server that only these tests use, one after another; whoever started it last, it is gone afterwards."""
     with private_server() as server:
         yield server
         Server(server.url).kill()

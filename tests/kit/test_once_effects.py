@@ -22,7 +22,7 @@ KILLS = 5
 DELAYS_SECONDS = (0.02, 0.05, 0.15)
 """How long after it was received a request lands, whether or not its sender still lives."""
 
-AT_A_TIME = 6
+AT_A_TIME = 4
 JOBS = 6
 """Processes that wait for each other, and for requests to land, leave room for others."""
 
@@ -73,8 +73,8 @@ def many_kills(folder: Path, store: str, kills: int) -> Report:
 @pytest.mark.parametrize(
     ("engine", "kills"),
     [
-        ("sqlite", 15),
-        ("postgres", 10),
+        ("sqlite", 8),
+        ("postgres", 5),
         pytest.param("sqlite", 1000, marks=pytest.mark.torture),
         pytest.param("postgres", 400, marks=pytest.mark.torture),
     ],

@@ -16,6 +16,8 @@ from perdure.testing import plugin, stores
 
 SUITE = Path(__file__).parent / "users_suite"
 SECONDS = 300
+FOREIGN = ("langsmith_plugin", "hypothesispytest", "anyio")
+"""Plugins that happen to be installed here: a user need not have them, and they take longer than everything else."""
 AGENT = """
     import perdure
 
@@ -47,9 +49,10 @@ class Project:
     def pytest(self, *words: str, code: int = 0, **environment: str) -> str:
         """Run it; what it said."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "PYTEST_"))}
+        without = [word for name in FOREIGN for word in ("-p", f"no:{name}")]
         basetemp = str(self.folder / "temporary")
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--basetemp", basetemp, *words],
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *without, "--basetemp", basetemp, *words],
             cwd=self.folder,
             env={**kept, **environment},
             capture_output=True,
