@@ -33,9 +33,15 @@ WORDS = (
     "park",
 )
 EXECUTED = [page for page in EVERY_PAGE if steps_of(page.read_text(encoding="utf-8"))]
+LONG = ("frameworks.md", "langchain.md", "openai-agents.md")
+"""Scripts of frameworks that take long to load, word for word as for those whose pages are executed every time."""
 
 
-@pytest.mark.parametrize("page", EXECUTED, ids=lambda page: str(page.relative_to(DOCS)))
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.torture) if page.name in LONG else page for page in EXECUTED],
+    ids=lambda page: str(page.relative_to(DOCS)),
+)
 def test_every_file_and_command_of_the_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
     for said, printed in perform(steps_of(page.read_text(encoding="utf-8")), tmp_path):
         assert agrees(said.printed, printed), f"$ {said.command}\n{printed}"

@@ -27,6 +27,8 @@ PRETENDED: Final = "/agents"
 _SECONDS: Final = 90.0
 _OTHERWISE: Final = ("PERDURE_", "PYTEST_", "CI", "BUILD_NUMBER")
 """What changes how perdure or pytest print: pytest shortens no line where a service runs it."""
+_PYTEST: Final = "-p no:langsmith_plugin -p no:hypothesispytest -p no:anyio"
+"""Plugins that happen to be installed here: a reader need not have them, and they take longer than the tests."""
 _JOB: Final = re.compile(r"^(bash: line \d+: +\d+ .*|\[\d+\].*)\n", re.MULTILINE)
 _VOLATILE: Final = (
     (re.compile(r"\b[a-z]+-[a-z]+-\d+\b"), "NAME"),
@@ -129,7 +131,7 @@ class Shell:
         self._bash = subprocess.Popen(
             ["bash"],
             cwd=folder.resolve(),
-            env=kept | quiet,
+            env=kept | quiet | {"PYTEST_ADDOPTS": _PYTEST},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

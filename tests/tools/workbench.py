@@ -26,6 +26,8 @@ IN_DOUBT: Final = 4
 CALLS: Final = "openat,write,pwrite64,fsync,fdatasync,rename,unlink,flock,fchmod,ftruncate"
 """Those that change a file or a lock, and opening: between two of them nothing that outlives the process changes."""
 
+_TRACED: Final = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+"""For the same system calls each time."""
 _LINE: Final = re.compile(r"(?P<thread>\d+)\s+(?P<call>\w+)\((?P<rest>.*)")
 
 
@@ -70,7 +72,7 @@ class Workbench:
         process = warm.Popen(
             [*before, sys.executable, "-m", "tests.tools.errand", tool, json.dumps(arguments)],
             cwd="/",
-            env=self._environment() | settings,
+            env=self._environment() | (_TRACED if before else {}) | settings,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -84,12 +86,10 @@ class Workbench:
         warm.run(command, cwd="/", env=self._environment(), capture_output=True, check=True)
 
     def _environment(self) -> dict[str, str]:
-        """That of every process: the perdure under test, this store, and the same system calls each time."""
+        """That of every process: the perdure under test, and this store."""
         plain = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
         return plain | {
             "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
-            "PYTHONHASHSEED": "0",
-            "PYTHONDONTWRITEBYTECODE": "1",
             "PERDURE_STORE": str(self.store),
             "ERRAND_PID": str(self.pid_file),
         }
