@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from perdure.cli import COMMANDS
+from tests.faces.conftest import Place
 from tests.faces.terminal import line_after_tab
 from tests.faces.waiting import ASKING
 
 
-@pytest.fixture
-def typing(place: Any) -> Any:
+@pytest.fixture(scope="module")
+def typing(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A folder with a run that asks, one that listens and one that ended, and a shell that finds perdure."""
+    place = Place(tmp_path_factory.mktemp("typing"))
     place.write("work.py", ASKING)
     for agent in ("choose", "listen", "late"):
         place.python("work.py", agent)
@@ -26,6 +28,7 @@ def typing(place: Any) -> Any:
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m perdure "$@"\n')
     program.chmod(0o755)
     place.environment["PATH"] = f"{programs}:{place.environment['PATH']}"
+    (place.folder / "completion.bash").write_text(place.perdure("completion", "bash").out)
     return place
 
 
@@ -40,7 +43,7 @@ def completed(place: Any, *words: str, **environment: str) -> list[str]:
             "--norc",
             "-c",
             f"""
-            eval "$(perdure completion bash)"
+            source completion.bash
             COMP_WORDS=({typed}) COMP_CWORD={len(words)}
             _perdure_completion perdure
             printf '%s\\n' "${{COMPREPLY[@]}}"

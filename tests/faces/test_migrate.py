@@ -190,7 +190,7 @@ def test_moved_there_and_back_everything_is_as_it_was(desk: Desk) -> None:
     assert [after[run_id].run.epoch - before[run_id].run.epoch for run_id in held] == [1] * len(held)
 
 
-@every(sampled=6)
+@every(sampled=12)
 def test_killed_at_every_statement_a_move_never_leaves_a_run_live_twice_or_nowhere(desk: Desk, stride: int) -> None:
     desk.fill()
     before = desk.at(desk.source)
