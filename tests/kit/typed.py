@@ -15,5 +15,5 @@ WARM: Final[Any] = SimpleNamespace(**{**vars(subprocess), "Popen": warm.Popen})
 """What a laboratory has for `subprocess`."""
 
 if __name__ == "__main__":
-    nursery.subprocess = oracle.subprocess = WARM
+    vars(nursery)["subprocess"] = vars(oracle)["subprocess"] = WARM
     sys.exit(main())
