@@ -114,9 +114,13 @@ def test_step_that_is_given_other_arguments_after_a_kill_is_a_fault(campaign: Ca
     assert set(kinds(report)) == {"result", "values"}
 
 
-@pytest.mark.parametrize("mode", ["every", "racers", "during-recovery", "clock-jump"])
-def test_effect_that_is_performed_with_other_arguments_after_a_kill_is_a_fault(campaign: Campaign, mode: str) -> None:
-    report = campaign(doubter.oblivious, mode=mode, at=("announce@main.2:before_intent",), racers=2)
+@pytest.mark.parametrize(
+    ("mode", "later"), [("every", ()), ("racers", ()), ("during-recovery", ("open_store:after",)), ("clock-jump", ())]
+)
+def test_effect_that_is_performed_with_other_arguments_after_a_kill_is_a_fault(
+    campaign: Campaign, mode: str, later: tuple[str, ...]
+) -> None:
+    report = campaign(doubter.oblivious, mode=mode, at=("announce@main.2:before_intent", *later), racers=2)
     faults = [fault for fault in report.tally.faults if fault.kind == "arguments"]
     assert {fault.what for fault in faults} == {
         "announce@main.2 was performed as announce(text='seen []') instead of announce(text='seen [1, 2]')"
