@@ -6,19 +6,18 @@ new golden_dump.json; kind, key and name of its calls, sorted, are the new golde
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import perdure
+from tests.environments import CannotBeMade, python_with
 
 HERE = Path(__file__).parent
 SOURCE = Path(perdure.__file__).parents[1]
@@ -26,14 +25,19 @@ NEEDED = ("msgspec", "apsw", "click")
 PYTHONS = ("3.11", "3.12", "3.13")
 
 
-@pytest.fixture(params=PYTHONS)
+@pytest.fixture(scope="module", params=PYTHONS)
 def python(request: pytest.FixtureRequest) -> str:
     """An interpreter of this version that has what perdure needs."""
     version: str = request.param
     found = sys.executable if _version(sys.executable) == version else _find(version)
     if found is None:
         pytest.skip(f"Python {version} is not installed here")
-    return found if _has_needed(found) else _equipped(found, version)
+    if _has_needed(found):
+        return found
+    try:
+        return python_with(NEEDED, name=f"python{version}", python=found)
+    except CannotBeMade as error:
+        pytest.skip(f"Python {version} is here, but {', '.join(NEEDED)} cannot be installed for it: {error}")
 
 
 def test_the_frozen_journal_replays_and_nothing_is_executed_again(python: str, tmp_path: Path) -> None:
@@ -59,7 +63,7 @@ def _golden(python: str, verb: str, *arguments: Path) -> dict[str, Any]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "PYTHON"))}
     done = subprocess.run(
         [python, HERE / "golden_agent.py", verb, *arguments],
-        env={**environment, "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**environment, "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -87,21 +91,3 @@ def _has_needed(python: str) -> bool:
     return (
         subprocess.run([python, "-c", f"import {', '.join(NEEDED)}"], capture_output=True, check=False).returncode == 0
     )
-
-
-def _equipped(python: str, version: str) -> str:
-    """A virtual environment of that Python with what perdure needs, made once and kept among the temporary files."""
-    folder = Path(tempfile.gettempdir()) / f"perdure-tests-{os.getuid()}-python{version}"
-    inside = str(folder / "bin" / "python")
-    with Path(f"{folder}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _has_needed_at(inside):
-            made = subprocess.run([python, "-m", "venv", "--clear", folder], capture_output=True, check=False)
-            install = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *NEEDED]
-            if made.returncode or subprocess.run(install, capture_output=True, check=False).returncode:
-                pytest.skip(f"Python {version} is here, but {', '.join(NEEDED)} cannot be installed for it")
-    return inside
-
-
-def _has_needed_at(python: str) -> bool:
-    return Path(python).exists() and _has_needed(python)
