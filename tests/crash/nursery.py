@@ -6,6 +6,7 @@ its exit code is the interpreter's.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -95,5 +96,7 @@ def _settle_in(request: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     agent = importlib.import_module(sys.argv[1])
+    gc.collect()
+    gc.freeze()  # a child that looks through all that was loaded does little else
     _settle_in(_serve())
     agent.main()

@@ -32,7 +32,7 @@ for late in (
     "anyio._backends._asyncio",
     "httpcore",
     "httpcore2",
-    "openai.resources.chat",
+    "openai.resources.chat.completions",
     "openai.lib.streaming.chat",
     "tomllib",
 ):
