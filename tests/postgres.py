@@ -63,7 +63,17 @@ def shared_schema(*, options: str = "") -> str:
     return made.__enter__()
 
 
-def empty(url: str) -> None:
+@contextmanager
+def emptied_schema(*, options: str = "") -> Iterator[str]:
+    """The URL of that schema for a test whose stores are all closed in the end: the next one finds it empty."""
+    url = shared_schema(options=options)
+    try:
+        yield url
+    finally:
+        _empty(url)
+
+
+def _empty(url: str) -> None:
     """Leave the tables of a shared schema as they were made."""
     where = read_location(url)
     with psycopg.connect(where.url, autocommit=True) as connection:

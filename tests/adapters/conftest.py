@@ -1,14 +1,20 @@
-"""A saver in every store."""
+"""A saver in every store.
+
+Frameworks are imported by the tests that use them: together they take longer to load than all other tests to collect.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from perdure.adapters.langgraph import PerdureSaver
-from tests.postgres import schema_url
+from tests.postgres import emptied_schema
+
+if TYPE_CHECKING:
+    from perdure.adapters.langgraph import PerdureSaver
 
 
 @pytest.fixture
@@ -21,7 +27,7 @@ def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
 def location(request: pytest.FixtureRequest, tmp_path: Path, unsynced: None) -> Iterator[str]:
     """Where a store is that nobody else uses."""
     if request.param == "postgres":
-        with schema_url() as url:
+        with emptied_schema() as url:
             yield url
     else:
         yield "memory:" if request.param == "memory" else str(tmp_path / "saver.db")
@@ -29,6 +35,8 @@ def location(request: pytest.FixtureRequest, tmp_path: Path, unsynced: None) -> 
 
 @pytest.fixture
 def saver(location: str) -> Iterator[PerdureSaver]:
+    from perdure.adapters.langgraph import PerdureSaver
+
     with PerdureSaver(location) as opened:
         yield opened
 
@@ -41,5 +49,7 @@ def path(tmp_path: Path, unsynced: None) -> Path:
 
 @pytest.fixture
 def in_file(path: Path) -> Iterator[PerdureSaver]:
+    from perdure.adapters.langgraph import PerdureSaver
+
     with PerdureSaver(path) as opened:
         yield opened

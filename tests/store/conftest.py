@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perdure import clock
-from tests.postgres import empty, shared_schema
+from tests.postgres import emptied_schema
 from tests.store.places import MemoryPlace, PostgresPlace, SqlitePlace
 
 if TYPE_CHECKING:
@@ -46,11 +46,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         yield MemoryPlace()
         return
     if request.param != "sqlite":
-        url = shared_schema(options="portable=true" if request.param == "portable" else "")
-        postgres = PostgresPlace(url)
-        yield postgres
-        postgres.close()
-        empty(url)
+        with emptied_schema(options="portable=true" if request.param == "portable" else "") as url:
+            postgres = PostgresPlace(url)
+            yield postgres
+            postgres.close()
         return
     sqlite = SqlitePlace(tmp_path / "perdure.db")
     yield sqlite

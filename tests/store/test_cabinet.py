@@ -18,14 +18,14 @@ from perdure.store.cabinet import Cabinet, Rows, key_of, names_of
 from perdure.store.postgres.location import read_location
 from perdure.store.protocol import Finding
 from perdure.store.sqlite.cabinet import SqliteCabinet
-from tests.postgres import schema_url
+from tests.postgres import emptied_schema, schema_url
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def cabinet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cabinet]:
     with contextlib.ExitStack() as stack:
         file = str(tmp_path / "cabinet.db")
-        location = {"memory": "memory:", "sqlite": file}.get(request.param) or stack.enter_context(schema_url())
+        location = {"memory": "memory:", "sqlite": file}.get(request.param) or stack.enter_context(emptied_schema())
         opened = open_cabinet(Settings(store=location))
         stack.callback(opened.close)
         yield opened

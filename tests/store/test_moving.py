@@ -44,7 +44,7 @@ from perdure.store.mover import Mover, Tally
 from perdure.store.moving import has_left, is_arriving
 from perdure.store.postgres.presence import life_key
 from perdure.store.protocol import EVERY, Departure, Finding, Which
-from tests.postgres import schema_url
+from tests.postgres import emptied_schema
 from tests.store.journals import (
     AGENT,
     PARDON,
@@ -105,7 +105,7 @@ def _place(kind: str, path: Path, opened: contextlib.ExitStack) -> Place:
         sqlite = SqlitePlace(path)
         opened.callback(sqlite.close)
         return sqlite
-    url = opened.enter_context(schema_url(options="portable=true" if kind == "portable" else ""))
+    url = opened.enter_context(emptied_schema(options="portable=true" if kind == "portable" else ""))
     postgres = PostgresPlace(url)
     opened.callback(postgres.close)
     return postgres

@@ -22,6 +22,7 @@ from perdure.store.sqlite.connect import APPLICATION_ID
 from tests import warm
 from tests.faces.conftest import SECONDS, Place
 from tests.postgres import schema_url
+from tests.sampling import every
 from tests.store.proxy import Proxy
 
 NEWEST = len(load_schema("perdure.store.postgres"))
@@ -168,7 +169,8 @@ def can_trace() -> bool:
 
 
 @pytest.mark.skipif(not can_trace(), reason="strace is not installed, or tracing is not allowed")
-def test_killed_migration_of_a_file_leaves_old_or_new(tmp_path: Path) -> None:
+@every(sampled=7)
+def test_killed_migration_of_a_file_leaves_old_or_new(tmp_path: Path, stride: int) -> None:
     place = Place(tmp_path)
     make_old_file(place.database)
     old = file_shape(place.database)
@@ -176,7 +178,7 @@ def test_killed_migration_of_a_file_leaves_old_or_new(tmp_path: Path) -> None:
     new = file_shape(tmp_path / "new.db")
     migrate = [sys.executable, "-m", "perdure", "migrate"]
     seen = set()
-    for write in range(1, 60, 2):
+    for write in range(1, 60, stride):
         shutil.rmtree(place.database.parent)
         make_old_file(place.database)
         inject = ["-f", "-o", os.devnull, "-P", str(place.database), "-P", f"{place.database}-wal"]

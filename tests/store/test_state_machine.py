@@ -23,7 +23,7 @@ from perdure.records import NO_DIGEST, Append, Queue, Run, RunState, Schedule, e
 from perdure.store.memory import Shelf
 from perdure.store.protocol import Finding, Old, Prunable, Terms, Which, Whole
 from perdure.store.sqlite.transaction import Pen
-from tests.postgres import schema_url
+from tests.postgres import emptied_schema
 from tests.store.journals import debounced, ending, intent, large_step, letter, new_run, step
 from tests.store.places import MemoryPlace, PostgresPlace, SqlitePlace
 
@@ -383,7 +383,7 @@ class PostgresIsLikeMemory(LikeMemory):
     """Appends that follow each other land or are refused as one there, also after a stale one of the same epoch."""
 
     def place(self) -> PostgresPlace:
-        return PostgresPlace(self.opened.enter_context(schema_url()))
+        return PostgresPlace(self.opened.enter_context(emptied_schema()))
 
     @rule(seconds=st.sampled_from([50.0, 150.0]))
     def wait(self, seconds: float) -> None:
