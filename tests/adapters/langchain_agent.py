@@ -13,20 +13,11 @@ from langchain_openai import ChatOpenAI
 
 import perdure
 from perdure.adapters.langchain import PerdureMiddleware
+from tests.adapters import late
 from tests.adapters.recovery import RUN_ID, end
 from tests.crash import killer
 
-SCRIPT = """
-from perdure.testing.model_server import Tool
-
-
-def script(model):
-    model.calls(Tool("look_up", {"what": "ada"}, id="call_1"))
-    to_ada, to_bob = (Tool("send", {"what": f"to {name}"}, id=f"call_{name}") for name in ("ada", "bob"))
-    model.calls(to_ada, to_bob, Tool("look_up", {"what": "bob"}, id="call_2"))
-    model.calls(Tool("note", {"what": "sent"}, id="call_3"))
-    model.says("All done.")
-"""
+late.load()
 
 
 def perform(name: str, what: str) -> str:

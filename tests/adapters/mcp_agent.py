@@ -15,21 +15,13 @@ from mcp.client.stdio import stdio_client
 
 import perdure
 from perdure.adapters.mcp import protected
+from tests.adapters import late
 from tests.adapters.mcp_server import ANNOTATIONS
 from tests.adapters.recovery import RUN_ID, end
 from tests.crash import killer
 
+late.load()
 SERVER = StdioServerParameters(command=sys.executable, args=["-m", "tests.adapters.mcp_server"])
-SCRIPT = """
-from perdure.testing.model_server import tool
-
-
-def script(model):
-    model.calls("look_up", what="ada")
-    model.calls(tool("send", what="to ada"), tool("label", what="urgent"))
-    model.calls("note", what="sent")
-    model.says("All done.")
-"""
 
 
 @perdure.step

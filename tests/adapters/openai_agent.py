@@ -13,11 +13,10 @@ from agents import Agent, ModelSettings, OpenAIProvider, RunConfig, RunContextWr
 
 import perdure
 from perdure.adapters.openai_agents import PerdureSession, run, run_streamed
-from perdure.testing.model_server import Script, tool
+from tests.adapters import late
 from tests.adapters.agent_trials import RUN_ID, act, undergo
 
-REQUESTS = 4
-
+late.load()
 agents.set_tracing_disabled(True)
 
 
@@ -79,14 +78,6 @@ async def errand(task: str, streamed: bool) -> list[object]:
     history = await session.get_items()
     session.close()
     return [text, last, sorted(context.seen), context.calls, len(history)]
-
-
-def write(model: Script) -> None:
-    """What the model says."""
-    model.calls(tool("look", what="a"), tool("send", to="ada"), tool("look", what="b"))
-    model.calls("transfer_to_cashier")
-    model.calls(tool("pay", cents=900), tool("send", to="bob"))
-    model.says(["all ", "done"])
 
 
 def main() -> None:

@@ -13,10 +13,10 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 import perdure
 from perdure.adapters.pydantic_ai import PerdureDurability
-from perdure.testing.model_server import Script, tool
+from tests.adapters import late
 from tests.adapters.agent_trials import RUN_ID, act, undergo
 
-REQUESTS = 3
+late.load()
 
 
 @dataclass
@@ -65,13 +65,6 @@ async def errand(task: str, streamed: bool) -> list[object]:
     async with assistant().run_stream(task, deps=deps) as stream:
         text = [each async for each in stream.stream_text(delta=True)]
     return ["".join(text), sorted(deps.seen), deps.calls]
-
-
-def write(model: Script) -> None:
-    """What the model says."""
-    model.calls(tool("look", what="a"), tool("send", to="ada"), tool("look", what="b"))
-    model.calls(tool("pay", cents=900), tool("send", to="bob"))
-    model.says(["all ", "done"])
 
 
 def main() -> None:

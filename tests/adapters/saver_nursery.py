@@ -19,9 +19,8 @@ from langchain_core.messages import BaseMessage
 
 from perdure.adapters.langgraph import PerdureSaver
 from perdure.store.sqlite import cabinet, transaction
-from tests.adapters.conversations import checkpoint, config, message
+from tests.adapters.conversations import STEPS, checkpoint, config, message
 
-STEPS = 3
 moments = 0
 
 

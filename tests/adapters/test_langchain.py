@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from langchain.agents import create_agent
-from langchain.agents.middleware import ModelRetryMiddleware, ToolRetryMiddleware
-from langchain.agents.structured_output import ToolStrategy
-from langchain_core.messages import ToolMessage
-from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
-from langgraph.types import Command, interrupt
-from openai import RateLimitError
 from pydantic import BaseModel
 
 import perdure
-from perdure.adapters.langchain import PerdureMiddleware
 from perdure.cli import main
 from perdure.errors import EffectInDoubt, JournalDiverged, StepFailed, UsageError
 from perdure.testing.model_server import ModelServer, Tool
+from tests.adapters.lazily import Lazily
 from tests.crash.evidence import read_journal
+
+if TYPE_CHECKING:
+    import langchain_openai
+    import openai
+    from langchain import agents
+    from langchain_core import messages, tools
+    from langgraph import types
+
+    from perdure.adapters import langchain as adapter
+else:
+    adapter = Lazily("perdure.adapters.langchain")
+    agents = Lazily("langchain.agents")
+    langchain_openai = Lazily("langchain_openai")
+    messages = Lazily("langchain_core.messages")
+    openai = Lazily("openai")
+    tools = Lazily("langchain_core.tools")
+    types = Lazily("langgraph.types")
 
 Perform = Callable[..., Any]
 GO = {"messages": [{"role": "user", "content": "go"}]}
@@ -33,7 +42,6 @@ class Refused(ConnectionRefusedError):
     """Nothing was sent: nobody listened."""
 
 
-@tool
 def send(what: str) -> str:
     """Send it."""
     performed.append(f"send {what}")
@@ -57,9 +65,9 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
 
 
 def invoke(*tools: Any, question: Any = GO, middleware: Any = None, **options: Any) -> Any:
-    recovery = middleware if middleware is not None else [PerdureMiddleware()]
-    chat = ChatOpenAI(model="x", max_retries=0)
-    return create_agent(chat, [*tools], middleware=recovery, **options).invoke(question)
+    recovery = middleware if middleware is not None else [adapter.PerdureMiddleware()]
+    chat = langchain_openai.ChatOpenAI(model="x", max_retries=0)
+    return agents.create_agent(chat, [*tools], middleware=recovery, **options).invoke(question)
 
 
 def run_twice(body: Perform) -> tuple[Any, Any]:
@@ -102,7 +110,7 @@ def test_calls_of_one_tool_by_two_agents_are_told_apart_although_their_ids_are_e
 
 
 def test_two_tools_of_one_name_do_not_get_each_others_results(model: ModelServer) -> None:
-    @tool("send")
+    @tools.tool("send")
     def other(what: str) -> str:
         """Send it elsewhere."""
         performed.append(f"other {what}")
@@ -121,15 +129,15 @@ def test_the_key_of_a_tool_call_is_the_id_that_the_model_gave_it(model: ModelSer
 
 
 def test_results_with_more_than_a_text_come_back_whole(model: ModelServer) -> None:
-    @tool(response_format="content_and_artifact")
+    @tools.tool(response_format="content_and_artifact")
     def draw() -> tuple[str, dict[str, int]]:
         """Draw."""
         return "a circle", {"radius": 3}
 
-    @tool
-    def move() -> Command[Any]:
+    @tools.tool
+    def move() -> types.Command[Any]:
         """Move on."""
-        return Command(update={"messages": [ToolMessage("moved", tool_call_id="call_2")]})
+        return types.Command(update={"messages": [messages.ToolMessage("moved", tool_call_id="call_2")]})
 
     model.calls(Tool("draw", id="call_1"), Tool("move", id="call_2")).says("Done.")
 
@@ -149,7 +157,7 @@ def test_a_structured_answer_comes_back_as_what_it_was(model: ModelServer) -> No
     model.calls("Verdict", word="good", points=3)
 
     def body() -> Any:
-        given = invoke(response_format=ToolStrategy(Verdict))["structured_response"]
+        given = invoke(response_format=agents.structured_output.ToolStrategy(Verdict))["structured_response"]
         return [type(given).__name__, given.word, given.points]
 
     first, again = run_twice(body)
@@ -159,14 +167,15 @@ def test_a_structured_answer_comes_back_as_what_it_was(model: ModelServer) -> No
 
 def test_a_retry_of_the_model_catches_the_class_it_names_and_is_replayed(model: ModelServer) -> None:
     model.limits(0.0).says("Done.")
-    retry = ModelRetryMiddleware(max_retries=2, retry_on=(RateLimitError,), initial_delay=0, jitter=False)
-    first, again = run_twice(lambda: contents(invoke(middleware=[retry, PerdureMiddleware()])))
+    limited = (openai.RateLimitError,)
+    retry = agents.middleware.ModelRetryMiddleware(max_retries=2, retry_on=limited, initial_delay=0, jitter=False)
+    first, again = run_twice(lambda: contents(invoke(middleware=[retry, adapter.PerdureMiddleware()])))
     assert first == again == ["go", "Done."]
     assert model.count() == 2
 
 
 def test_a_retry_of_a_tool_that_surely_did_nothing_is_replayed(model: ModelServer) -> None:
-    @tool
+    @tools.tool
     def knock() -> str:
         """Knock."""
         performed.append("knock")
@@ -175,8 +184,8 @@ def test_a_retry_of_a_tool_that_surely_did_nothing_is_replayed(model: ModelServe
         return "come in"
 
     model.calls("knock").says("Done.")
-    retry = ToolRetryMiddleware(max_retries=2, retry_on=(Refused,), initial_delay=0, jitter=False)
-    first, again = run_twice(lambda: contents(invoke(knock, middleware=[retry, PerdureMiddleware()])))
+    retry = agents.middleware.ToolRetryMiddleware(max_retries=2, retry_on=(Refused,), initial_delay=0, jitter=False)
+    first, again = run_twice(lambda: contents(invoke(knock, middleware=[retry, adapter.PerdureMiddleware()])))
     assert first == again == ["go", "", "come in", "Done."]
     assert performed == ["knock", "knock"]
 
@@ -193,14 +202,14 @@ def test_a_changed_prompt_parks_the_run_and_gets_no_answer_that_was_for_another(
 def test_an_agent_that_is_a_tool_is_gone_through_and_its_own_calls_are_recorded(
     model: ModelServer, tmp_path: Path
 ) -> None:
-    @tool
+    @tools.tool
     def delegate(task: str) -> str:
         """Have somebody else do it."""
         return contents(invoke(send, question={"messages": [{"role": "user", "content": task}]}))[-1]
 
     model.conversation(containing="inner").calls(Tool("send", {"what": "a"}, id="call_in")).says("Inner done.")
     model.calls("delegate", task="inner").says("Outer done.")
-    through = PerdureMiddleware(tools={"delegate": "inline"})
+    through = adapter.PerdureMiddleware(tools={"delegate": "inline"})
     first, again = run_twice(lambda: contents(invoke(delegate, middleware=[through])))
     assert first == again == ["go", "", "Inner done.", "Outer done."]
     assert keys("twice", tmp_path) == ["=send:call_in#1"]
@@ -210,7 +219,7 @@ def test_an_agent_that_is_a_tool_is_gone_through_and_its_own_calls_are_recorded(
 def test_agents_that_are_tools_and_work_at_the_same_time_count_their_calls_each_for_itself(
     model: ModelServer, tmp_path: Path
 ) -> None:
-    @tool
+    @tools.tool
     def delegate(task: str) -> str:
         """Have somebody else do it."""
         return contents(invoke(question={"messages": [{"role": "user", "content": task}]}))[-1]
@@ -218,7 +227,7 @@ def test_agents_that_are_tools_and_work_at_the_same_time_count_their_calls_each_
     for name in ("red", "blue"):
         model.conversation(containing=f"the {name} part").says(f"{name} done")
     model.calls(Tool("delegate", {"task": "the red part"}), Tool("delegate", {"task": "the blue part"})).says("Done.")
-    inline = PerdureMiddleware(tools={"delegate": "inline"})
+    inline = adapter.PerdureMiddleware(tools={"delegate": "inline"})
     first, again = run_twice(lambda: contents(invoke(delegate, middleware=[inline])))
     assert first == again == ["go", "", "red done", "blue done", "Done."]
     entries = read_journal(tmp_path / "runs.db", "twice").entries
@@ -227,10 +236,10 @@ def test_agents_that_are_tools_and_work_at_the_same_time_count_their_calls_each_
 
 
 def test_a_tool_that_interrupts_its_graph_is_refused_and_told_what_to_do(model: ModelServer) -> None:
-    @tool
+    @tools.tool
     def ask() -> str:
         """Ask somebody."""
-        return str(interrupt("may I?"))
+        return str(types.interrupt("may I?"))
 
     model.calls("ask").says("Done.")
 
@@ -244,7 +253,7 @@ def test_a_tool_that_interrupts_its_graph_is_refused_and_told_what_to_do(model: 
 
 
 def test_a_failure_that_may_have_happened_is_in_doubt_and_a_person_may_give_its_text(model: ModelServer) -> None:
-    @tool
+    @tools.tool
     def pay() -> str:
         """Pay."""
         performed.append("pay")
@@ -271,14 +280,14 @@ def test_outside_a_run_nothing_is_recorded_and_nothing_changes(model: ModelServe
 
 def test_a_declaration_that_makes_no_sense_is_refused_at_once() -> None:
     with pytest.raises(UsageError):
-        PerdureMiddleware(tools={"search_*": "free"})
+        adapter.PerdureMiddleware(tools={"search_*": "free"})
 
 
 def test_an_exception_that_nobody_can_name_comes_as_a_failed_step(model: ModelServer) -> None:
     class Hidden(ConnectionRefusedError):
         pass
 
-    @tool
+    @tools.tool
     def knock() -> str:
         """Knock."""
         raise Hidden("nobody")

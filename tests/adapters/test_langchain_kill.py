@@ -8,11 +8,21 @@ from pathlib import Path
 import pytest
 
 from perdure.testing.model_server import ModelProcess
-from tests.adapters import langchain_agent
 from tests.adapters.recovery import IN_DOUBT, Reference, Trial, campaign, judge, uninterrupted
 from tests.crash.nursery import Nursery
 from tests.sampling import every
 
+SCRIPT = """
+from perdure.testing.model_server import Tool
+
+
+def script(model):
+    model.calls(Tool("look_up", {"what": "ada"}, id="call_1"))
+    to_ada, to_bob = (Tool("send", {"what": f"to {name}"}, id=f"call_{name}") for name in ("ada", "bob"))
+    model.calls(to_ada, to_bob, Tool("look_up", {"what": "bob"}, id="call_2"))
+    model.calls(Tool("note", {"what": "sent"}, id="call_3"))
+    model.says("All done.")
+"""
 FREE = ("look_up",)
 """The tool that is declared to be a step."""
 
@@ -20,7 +30,7 @@ FREE = ("look_up",)
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelProcess]:
     script = tmp_path_factory.mktemp("script") / "script.py"
-    script.write_text(langchain_agent.SCRIPT)
+    script.write_text(SCRIPT)
     with ModelProcess(script) as serving:
         yield serving
 

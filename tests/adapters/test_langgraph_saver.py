@@ -8,19 +8,27 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import BaseModel
 
-from perdure.adapters.langgraph import PerdureSaver
 from perdure.errors import CheckpointCorrupt, ResumeError, StoreUnavailable, UnstorableValue, UsageError
 from perdure.store import open_store
 from perdure.store.protocol import Finding
 from tests.adapters.conversations import checkpoint, config, grow, message, put, values
+from tests.adapters.lazily import Lazily
+
+if TYPE_CHECKING:
+    from langchain_core import messages as langchain
+    from langgraph.checkpoint.serde import jsonplus
+
+    from perdure.adapters import langgraph as adapter
+else:
+    adapter = Lazily("perdure.adapters.langgraph")
+    jsonplus = Lazily("langgraph.checkpoint.serde.jsonplus")
+    langchain = Lazily("langchain_core.messages")
 
 
 class Flight(BaseModel):
@@ -34,11 +42,11 @@ class Booking:
     cents: int
 
 
-def test_values_come_back_as_the_serializer_alone_would_give_them(saver: PerdureSaver) -> None:
+def test_values_come_back_as_the_serializer_alone_would_give_them(saver: adapter.PerdureSaver) -> None:
     stored: dict[str, Any] = {
         "messages": [
-            HumanMessage("hi", id="1"),
-            AIMessage("", id="2", tool_calls=[{"name": "f", "args": {}, "id": "c"}]),
+            langchain.HumanMessage("hi", id="1"),
+            langchain.AIMessage("", id="2", tool_calls=[{"name": "f", "args": {}, "id": "c"}]),
         ],
         "bookings": {"first": Booking(Flight(number="PX1", seats=["1A"] * 2000), 100)},
         "nested": {"deep": {"list": [{"n": number, "flag": True, "one": 1.0} for number in range(500)]}},
@@ -59,7 +67,7 @@ def test_values_come_back_as_the_serializer_alone_would_give_them(saver: Perdure
     assert type(read["nested"]["deep"]["list"][0]["one"]) is float
 
 
-def test_names_of_any_text_are_kept_apart(saver: PerdureSaver) -> None:
+def test_names_of_any_text_are_kept_apart(saver: adapter.PerdureSaver) -> None:
     names = ["a", "a\0", "a\0b", "a\1", "a\1\2", "", "ä|:\uffff", "a" * 500]
     for number, name in enumerate(names):
         put(saver, config(name or "none"), 0, n=number)
@@ -72,7 +80,7 @@ def test_names_of_any_text_are_kept_apart(saver: PerdureSaver) -> None:
     assert values(saver, config("a\0"))["n"] == 1
 
 
-def test_writes_are_not_seen_before_their_checkpoint(saver: PerdureSaver) -> None:
+def test_writes_are_not_seen_before_their_checkpoint(saver: adapter.PerdureSaver) -> None:
     coming = checkpoint(0, n=1)
     named = config("t", checkpoint_id=coming["id"])
     saver.put_writes(named, [("n", 2)], "task")
@@ -86,7 +94,7 @@ def test_writes_are_not_seen_before_their_checkpoint(saver: PerdureSaver) -> Non
     assert found.pending_writes == [("task", "n", 2)]
 
 
-def test_writes_come_in_the_order_in_which_langgraph_applies_them(saver: PerdureSaver) -> None:
+def test_writes_come_in_the_order_in_which_langgraph_applies_them(saver: adapter.PerdureSaver) -> None:
     named = put(saver, config("t"), 0, n=0)
     saver.put_writes(named, [("n", 10 + number) for number in range(12)], "a task", task_path="~2")
     saver.put_writes(named, [("n", 1)], "z task", task_path="~1")
@@ -95,7 +103,7 @@ def test_writes_come_in_the_order_in_which_langgraph_applies_them(saver: Perdure
     assert [value for _, _, value in found.pending_writes or []] == [1, *range(10, 22)]
 
 
-def test_an_older_checkpoint_put_late_does_not_become_the_newest(saver: PerdureSaver) -> None:
+def test_an_older_checkpoint_put_late_does_not_become_the_newest(saver: adapter.PerdureSaver) -> None:
     older, newer = checkpoint(0, n="older"), checkpoint(1, n="newer")
     for made in (newer, older):
         saver.put(config("t"), made, {"source": "loop", "step": 0, "parents": {}}, {})
@@ -103,9 +111,11 @@ def test_an_older_checkpoint_put_late_does_not_become_the_newest(saver: PerdureS
 
 
 @pytest.mark.parametrize("change", ["content", "number", "nested", "type of a number"])
-def test_a_message_changed_in_place_is_kept_as_it_is_now(saver: PerdureSaver, change: str) -> None:
-    changed = AIMessage("x" * 200, id="1", response_metadata={"one": 1, "parts": ["a"]}, additional_kwargs={"k": ["v"]})
-    plain = HumanMessage("y" * 200, id="2", additional_kwargs={"k": ["v"]})
+def test_a_message_changed_in_place_is_kept_as_it_is_now(saver: adapter.PerdureSaver, change: str) -> None:
+    changed = langchain.AIMessage(
+        "x" * 200, id="1", response_metadata={"one": 1, "parts": ["a"]}, additional_kwargs={"k": ["v"]}
+    )
+    plain = langchain.HumanMessage("y" * 200, id="2", additional_kwargs={"k": ["v"]})
     first = put(saver, config("t"), 0, messages=[changed, plain])
     before = values(saver, first)["messages"]
     if change == "content":
@@ -124,7 +134,7 @@ def test_a_message_changed_in_place_is_kept_as_it_is_now(saver: PerdureSaver, ch
     assert values(saver, first)["messages"] == before
 
 
-def test_what_is_read_and_changed_is_kept_as_it_is_now(saver: PerdureSaver) -> None:
+def test_what_is_read_and_changed_is_kept_as_it_is_now(saver: adapter.PerdureSaver) -> None:
     grow(saver, "t", steps=3)
     read = values(saver, config("t"))["messages"]
     read[1].content = "changed after reading"
@@ -132,7 +142,7 @@ def test_what_is_read_and_changed_is_kept_as_it_is_now(saver: PerdureSaver) -> N
     assert values(saver, config("t"))["messages"][1].content == "changed after reading"
 
 
-def test_a_growing_conversation_takes_the_room_of_its_messages(in_file: PerdureSaver, path: Path) -> None:
+def test_a_growing_conversation_takes_the_room_of_its_messages(in_file: adapter.PerdureSaver, path: Path) -> None:
     grow(in_file, "t", steps=150, characters=2000)
     assert _number(path, "SELECT sum(length(key) + length(value)) FROM cabinet") < 150 * (
         2000 + 4000
@@ -140,7 +150,9 @@ def test_a_growing_conversation_takes_the_room_of_its_messages(in_file: PerdureS
 
 
 @pytest.mark.parametrize("kind", ["list", "dict", "nested"])
-def test_a_change_in_the_middle_or_in_front_costs_a_few_pieces(in_file: PerdureSaver, path: Path, kind: str) -> None:
+def test_a_change_in_the_middle_or_in_front_costs_a_few_pieces(
+    in_file: adapter.PerdureSaver, path: Path, kind: str
+) -> None:
     items = {str(number): f"{number} {'x' * 300}" for number in range(1000)}
     shaped: Callable[[dict[str, str]], Any] = {
         "list": lambda kept: [*kept.values()],
@@ -160,7 +172,7 @@ def test_a_change_in_the_middle_or_in_front_costs_a_few_pieces(in_file: PerdureS
 def test_a_checkpoint_is_read_by_another_saver(location: str) -> None:
     if location == "memory:":
         pytest.skip("it is gone with its process")
-    with PerdureSaver(location) as one, PerdureSaver(location) as other:
+    with adapter.PerdureSaver(location) as one, adapter.PerdureSaver(location) as other:
         grow(one, "t", steps=5)
         read = values(other, config("t"))["messages"]
         put(other, config("t"), 9, messages=[*read, message(9)])
@@ -170,7 +182,7 @@ def test_a_checkpoint_is_read_by_another_saver(location: str) -> None:
 def test_pieces_that_another_saver_removed_are_written_again(location: str) -> None:
     if location == "memory:":
         pytest.skip("it is gone with its process")
-    with PerdureSaver(location) as one, PerdureSaver(location) as other:
+    with adapter.PerdureSaver(location) as one, adapter.PerdureSaver(location) as other:
         messages = [*map(message, range(40))]
         first = put(one, config("t"), 0, messages=messages)
         second = put(one, first, 1, messages=[])
@@ -183,7 +195,7 @@ def test_pieces_that_another_saver_removed_are_written_again(location: str) -> N
         assert values(other, fourth)["messages"] == messages
 
 
-def test_pruning_removes_what_nobody_names_any_more(in_file: PerdureSaver, path: Path) -> None:
+def test_pruning_removes_what_nobody_names_any_more(in_file: adapter.PerdureSaver, path: Path) -> None:
     grow(in_file, "t", steps=30)
     grow(in_file, "other", steps=3)
     put(in_file, config("t"), 40, messages=[message(1)])
@@ -199,7 +211,7 @@ def test_pruning_removes_what_nobody_names_any_more(in_file: PerdureSaver, path:
         in_file.prune(["t"], strategy="all")
 
 
-def test_a_copied_thread_stands_alone(saver: PerdureSaver) -> None:
+def test_a_copied_thread_stands_alone(saver: adapter.PerdureSaver) -> None:
     configs = grow(saver, "t", steps=20)
     saver.put_writes(configs[-1], [("messages", [message(20)])], "task")
     saver.copy_thread("t", "copy")
@@ -209,7 +221,7 @@ def test_a_copied_thread_stands_alone(saver: PerdureSaver) -> None:
     assert found[0].pending_writes == [("task", "messages", [message(20)])]
 
 
-def test_listing_stops_where_it_is_told(saver: PerdureSaver) -> None:
+def test_listing_stops_where_it_is_told(saver: adapter.PerdureSaver) -> None:
     configs = grow(saver, "t", steps=70)
     assert [one.metadata["step"] for one in saver.list(config("t"), before=configs[60], limit=3)] == [59, 58, 57]
     assert [one.metadata["step"] for one in saver.list(config("t"), filter={"step": 7})] == [7]
@@ -218,7 +230,7 @@ def test_listing_stops_where_it_is_told(saver: PerdureSaver) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["piece", "checkpoint", "write", "head", "edition"])
-def test_a_flipped_bit_is_an_error_and_never_none(in_file: PerdureSaver, path: Path, strategy: str) -> None:
+def test_a_flipped_bit_is_an_error_and_never_none(in_file: adapter.PerdureSaver, path: Path, strategy: str) -> None:
     named = grow(in_file, "t", steps=3)[-1]
     in_file.put_writes(named, [("messages", [message(9)])], "task")
     in_file.close()
@@ -226,7 +238,7 @@ def test_a_flipped_bit_is_an_error_and_never_none(in_file: PerdureSaver, path: P
     _damage(
         path, "UPDATE cabinet SET value = cast('!' || substr(value, 2) AS BLOB) WHERE substr(key, 1, 2) = ?", prefix
     )
-    with PerdureSaver(path) as reopened, pytest.raises(CheckpointCorrupt) as refusal:
+    with adapter.PerdureSaver(path) as reopened, pytest.raises(CheckpointCorrupt) as refusal:
         reopened.get_tuple(config("t"))
     assert refusal.value.safe
     assert "perdure verify" in refusal.value.hint
@@ -237,54 +249,54 @@ def test_a_flipped_bit_is_an_error_and_never_none(in_file: PerdureSaver, path: P
 
 
 @pytest.mark.parametrize("prefix", ["lp", "lc", "lh"])
-def test_a_row_that_is_gone_is_an_error_and_never_none(in_file: PerdureSaver, path: Path, prefix: str) -> None:
+def test_a_row_that_is_gone_is_an_error_and_never_none(in_file: adapter.PerdureSaver, path: Path, prefix: str) -> None:
     configs = grow(in_file, "t", steps=3)
     in_file.close()
     newest = configs[-1]["configurable"]["checkpoint_id"].encode()
     gone = "DELETE FROM cabinet WHERE substr(key, 1, 2) = ?1 AND (?1 <> CAST('lc' AS BLOB) OR instr(key, ?2))"
     _damage(path, gone, prefix, newest)
-    with PerdureSaver(path) as reopened, pytest.raises(CheckpointCorrupt) as refusal:
+    with adapter.PerdureSaver(path) as reopened, pytest.raises(CheckpointCorrupt) as refusal:
         reopened.get_tuple(config("t"))
     assert refusal.value.safe
     assert refusal.value.hint
 
 
-def test_damage_names_the_channel_and_the_checkpoint(in_file: PerdureSaver, path: Path) -> None:
+def test_damage_names_the_channel_and_the_checkpoint(in_file: adapter.PerdureSaver, path: Path) -> None:
     named = grow(in_file, "t", steps=1)[-1]
     in_file.close()
     _damage(path, "DELETE FROM cabinet WHERE substr(key, 1, 2) = ?", "lp")
-    with PerdureSaver(path) as reopened, pytest.raises(CheckpointCorrupt) as refusal:
+    with adapter.PerdureSaver(path) as reopened, pytest.raises(CheckpointCorrupt) as refusal:
         reopened.get_tuple(config("t"))
     assert "Channel 'messages'" in refusal.value.message
     assert named["configurable"]["checkpoint_id"] in refusal.value.message
 
 
 def test_a_value_that_cannot_be_rebuilt_is_an_error_and_never_none(path: Path) -> None:
-    class Forgetful(JsonPlusSerializer):
+    class Forgetful(jsonplus.JsonPlusSerializer):
         def loads_typed(self, data: tuple[str, bytes]) -> Any:
             return None if b"Flight" in data[1] else super().loads_typed(data)
 
-    with PerdureSaver(path, serde=Forgetful()) as saver:
+    with adapter.PerdureSaver(path, serde=Forgetful()) as saver:
         put(saver, config("t"), 0, flight=Flight(number="PX1", seats=["1A"]))
         with pytest.raises(ResumeError, match="answers with None"):
             saver.get_tuple(config("t"))
 
 
 def test_a_serializer_that_fails_is_an_error_that_says_what_is_safe(path: Path) -> None:
-    class Failing(JsonPlusSerializer):
+    class Failing(jsonplus.JsonPlusSerializer):
         def loads_typed(self, data: tuple[str, bytes]) -> Any:
             if b"Flight" in data[1]:
                 raise ModuleNotFoundError("flights")
             return super().loads_typed(data)
 
-    with PerdureSaver(path, serde=Failing()) as saver:
+    with adapter.PerdureSaver(path, serde=Failing()) as saver:
         put(saver, config("t"), 0, flight=Flight(number="PX1", seats=["1A"]))
         with pytest.raises(ResumeError, match="Channel 'flight'") as refusal:
             saver.get_tuple(config("t"))
     assert "kept as it was written" in refusal.value.safe
 
 
-def test_a_value_that_cannot_be_stored_is_named_and_nothing_of_it_is_kept(saver: PerdureSaver) -> None:
+def test_a_value_that_cannot_be_stored_is_named_and_nothing_of_it_is_kept(saver: adapter.PerdureSaver) -> None:
     first = put(saver, config("t"), 0, messages=[message(0)])
     with pytest.raises(UnstorableValue, match="Channel 'lock'") as refusal:
         put(saver, first, 1, messages=[message(0), message(1)], lock=threading.Lock())
@@ -292,7 +304,7 @@ def test_a_value_that_cannot_be_stored_is_named_and_nothing_of_it_is_kept(saver:
     assert values(saver, config("t")) == {"messages": [message(0)]}
 
 
-def test_threads_of_one_process_write_at_once(saver: PerdureSaver) -> None:
+def test_threads_of_one_process_write_at_once(saver: adapter.PerdureSaver) -> None:
     failures: list[BaseException] = []
 
     def converse(number: int) -> None:
@@ -321,7 +333,7 @@ def test_threads_of_one_process_write_at_once(saver: PerdureSaver) -> None:
         assert newest.checkpoint["id"] == max(one.checkpoint["id"] for one in found)
 
 
-def test_tasks_of_one_loop_write_at_once(saver: PerdureSaver) -> None:
+def test_tasks_of_one_loop_write_at_once(saver: adapter.PerdureSaver) -> None:
     async def converse(number: int) -> None:
         made = checkpoint(number, messages=[message(number)])
         named = await saver.aput(config(f"t{number}"), made, {"source": "loop", "step": 0, "parents": {}}, {})
@@ -334,7 +346,7 @@ def test_tasks_of_one_loop_write_at_once(saver: PerdureSaver) -> None:
     assert asyncio.run(converse_all()) == [1] * 10
 
 
-def test_a_thread_from_another_saver_goes_on_with_its_versions(saver: PerdureSaver) -> None:
+def test_a_thread_from_another_saver_goes_on_with_its_versions(saver: adapter.PerdureSaver) -> None:
     version = f"{7:032}.0.123"
     assert saver.get_next_version(version, None) > version
     assert saver.get_next_version(None, None) == 1
@@ -343,9 +355,9 @@ def test_a_thread_from_another_saver_goes_on_with_its_versions(saver: PerdureSav
 
 def test_without_a_location_the_store_of_the_settings_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERDURE_STORE", str(tmp_path / "named.db"))
-    with PerdureSaver() as saver:
+    with adapter.PerdureSaver() as saver:
         put(saver, config("t"), 0, n=1)
-    with PerdureSaver(tmp_path / "named.db") as saver:
+    with adapter.PerdureSaver(tmp_path / "named.db") as saver:
         assert values(saver, config("t")) == {"n": 1}
     with pytest.raises(StoreUnavailable, match="closed"):
         saver.get_tuple(config("t"))
@@ -356,14 +368,14 @@ def test_what_is_acknowledged_is_synced_unless_the_settings_say_otherwise(
     durability: str, level: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PERDURE_DURABILITY", durability)
-    with PerdureSaver(tmp_path / "saver.db") as saver:
+    with adapter.PerdureSaver(tmp_path / "saver.db") as saver:
         named = put(saver, config("t"), 0, n=1)
         saver.put_writes(named, [("n", 2)], "task")
         cabinet: Any = saver._archive._cabinet  # noqa: SLF001 - only its own connection can tell
         assert cabinet._connection.pragma("synchronous") == level  # noqa: SLF001
 
 
-def test_a_config_without_a_thread_is_refused(saver: PerdureSaver) -> None:
+def test_a_config_without_a_thread_is_refused(saver: adapter.PerdureSaver) -> None:
     with pytest.raises(UsageError, match="thread_id"):
         saver.get_tuple({"configurable": {}})
     with pytest.raises(UsageError, match="checkpoint_id"):

@@ -14,10 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.adapters.langgraph import PerdureSaver
 from tests import summary
-from tests.adapters.conversations import config, message, put
-from tests.adapters.saver_nursery import STEPS
+from tests.adapters.conversations import STEPS, config, message, put
 from tests.sampling import every, points
 
 
@@ -108,6 +106,8 @@ def test_processes_that_use_one_store_at_once_lose_nothing(tmp_path: Path) -> No
 
 def look(nursery: Nursery, name: str) -> int:
     """Compare what is kept of a thread with what was acknowledged; it must also go on from there."""
+    from perdure.adapters.langgraph import PerdureSaver
+
     acknowledged = nursery.acknowledged(name)
     with PerdureSaver(nursery.store) as saver:
         found = [*saver.list(config(name))]

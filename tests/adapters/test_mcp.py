@@ -7,22 +7,28 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client, ClientSession, StdioServerParameters
-from mcp.client.stdio import stdio_client
-from mcp.server import MCPServer
-from mcp.shared.exceptions import MCPError
 
 import perdure
-from perdure.adapters.mcp import protected
 from perdure.engine.scope import current_frame
 from perdure.errors import UsageError
+from tests.adapters.lazily import Lazily
 from tests.crash.evidence import read_journal
 from tests.crash.nursery import ROOT
 
-Body = Callable[[ClientSession], Awaitable[Any]]
+if TYPE_CHECKING:
+    import mcp
+    from mcp.client import stdio
+
+    from perdure.adapters import mcp as adapter
+else:
+    adapter = Lazily("perdure.adapters.mcp")
+    mcp = Lazily("mcp")
+    stdio = Lazily("mcp.client.stdio")
+
+Body = Callable[["mcp.ClientSession"], Awaitable[Any]]
 
 
 @pytest.fixture(autouse=True)
@@ -33,10 +39,11 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @asynccontextmanager
-async def session(name: str = "") -> AsyncIterator[ClientSession]:
+async def session(name: str = "") -> AsyncIterator[mcp.ClientSession]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SERVER_NAME": name or "post"}
-    server = StdioServerParameters(command=sys.executable, args=["-m", "tests.adapters.mcp_server"], env=environment)
-    async with stdio_client(server) as streams, ClientSession(*streams) as opened:
+    arguments = ["-m", "tests.adapters.mcp_server"]
+    server = mcp.StdioServerParameters(command=sys.executable, args=arguments, env=environment)
+    async with stdio.stdio_client(server) as streams, mcp.ClientSession(*streams) as opened:
         await opened.initialize()
         yield opened
 
@@ -68,13 +75,13 @@ def outside() -> list[str]:
     return Path("outside").read_text().splitlines()
 
 
-async def call_all(tools: ClientSession) -> list[str]:
+async def call_all(tools: mcp.ClientSession) -> list[str]:
     results = [await tools.call_tool(name, {"what": "x"}) for name in ("look_up", "label", "send", "note")]
     return [getattr(result.content[0], "text", "") for result in results]
 
 
 def test_hints_of_the_server_make_steps_and_everything_else_is_an_effect(tmp_path: Path) -> None:
-    first, again = run_twice(lambda opened: call_all(protected(opened)))
+    first, again = run_twice(lambda opened: call_all(adapter.protected(opened)))
     assert first == again == ["look_up x: done", "label x: done", "send x: done", "note x: done"]
     assert kinds(tmp_path) == {
         "post.look_up": "step",
@@ -86,17 +93,17 @@ def test_hints_of_the_server_make_steps_and_everything_else_is_an_effect(tmp_pat
 
 
 def test_a_server_that_is_not_trusted_gets_effects_and_what_is_declared_counts(tmp_path: Path) -> None:
-    def guarded(opened: ClientSession) -> ClientSession:
-        return protected(opened, tools={"look_*": "step"}, trust_annotations=False)
+    def guarded(opened: mcp.ClientSession) -> mcp.ClientSession:
+        return adapter.protected(opened, tools={"look_*": "step"}, trust_annotations=False)
 
     run_twice(lambda opened: call_all(guarded(opened)))
     assert [name for name, kind in kinds(tmp_path).items() if kind == "step"] == ["post.look_up"]
 
 
 def test_tools_of_one_name_at_two_servers_do_not_get_each_others_results(tmp_path: Path) -> None:
-    async def both(opened: ClientSession) -> list[str]:
+    async def both(opened: mcp.ClientSession) -> list[str]:
         async with session("mail") as other:
-            results = [await protected(each).call_tool("send", {"what": "x"}) for each in (opened, other)]
+            results = [await adapter.protected(each).call_tool("send", {"what": "x"}) for each in (opened, other)]
         return [getattr(result.content[0], "text", "") for result in results]
 
     first, again = run_twice(both)
@@ -106,19 +113,19 @@ def test_tools_of_one_name_at_two_servers_do_not_get_each_others_results(tmp_pat
 
 
 def test_a_call_that_the_server_refuses_is_no_doubt_and_is_refused_again_at_a_replay() -> None:
-    async def refused(opened: ClientSession) -> str:
-        with pytest.raises(MCPError) as error:
-            await protected(opened, tools={"missing": "effect"}).call_tool("missing", {"what": "x"})
+    async def refused(opened: mcp.ClientSession) -> str:
+        with pytest.raises(mcp.MCPError) as error:
+            await adapter.protected(opened, tools={"missing": "effect"}).call_tool("missing", {"what": "x"})
         return str(error.value)
 
     assert run_twice(refused) == ("Unknown tool: missing", "Unknown tool: missing")
 
 
 def test_a_call_inside_an_effect_of_the_agent_is_part_of_it(tmp_path: Path) -> None:
-    async def inside(opened: ClientSession) -> str:
+    async def inside(opened: mcp.ClientSession) -> str:
         @perdure.effect
         async def deliver() -> str:
-            return getattr((await protected(opened).call_tool("send", {"what": "x"})).content[0], "text", "")
+            return getattr((await adapter.protected(opened).call_tool("send", {"what": "x"})).content[0], "text", "")
 
         return await deliver()
 
@@ -127,8 +134,8 @@ def test_a_call_inside_an_effect_of_the_agent_is_part_of_it(tmp_path: Path) -> N
 
 
 def test_the_tasks_that_serve_a_connection_are_not_waited_for_when_the_run_leaves_memory() -> None:
-    async def strands(opened: ClientSession) -> int:
-        await protected(opened).call_tool("look_up", {"what": "x"})
+    async def strands(opened: mcp.ClientSession) -> int:
+        await adapter.protected(opened).call_tool("look_up", {"what": "x"})
         frame = current_frame()
         assert frame is not None
         assert frame.active is not None
@@ -138,15 +145,16 @@ def test_the_tasks_that_serve_a_connection_are_not_waited_for_when_the_run_leave
 
 
 def test_everything_else_of_a_session_is_passed_through() -> None:
-    async def look(opened: ClientSession) -> list[Any]:
-        tools = protected(opened)
-        return [isinstance(tools, ClientSession), len((await tools.list_tools()).tools), tools.server_info is not None]
+    async def look(opened: mcp.ClientSession) -> list[Any]:
+        tools = adapter.protected(opened)
+        listed = (await tools.list_tools()).tools
+        return [isinstance(tools, mcp.ClientSession), len(listed), tools.server_info is not None]
 
     assert run_twice(look) == ([True, 2, True], [True, 2, True])
 
 
 def test_the_client_of_the_sdk_and_its_own_server_are_protected_as_well(tmp_path: Path) -> None:
-    server = MCPServer("desk")
+    server = mcp.server.MCPServer("desk")
     paid: list[int] = []
 
     @server.tool()
@@ -155,9 +163,9 @@ def test_the_client_of_the_sdk_and_its_own_server_are_protected_as_well(tmp_path
         paid.append(cents)
         return f"paid {cents}"
 
-    async def paying(_: ClientSession) -> str:
-        async with Client(server) as client:
-            result = await protected(client).call_tool("pay", {"cents": 7})  # type: ignore[arg-type]
+    async def paying(_: mcp.ClientSession) -> str:
+        async with mcp.Client(server) as client:
+            result = await adapter.protected(client).call_tool("pay", {"cents": 7})  # type: ignore[arg-type]
             return getattr(result.content[0], "text", "")
 
     assert run_twice(paying) == ("paid 7", "paid 7")
@@ -166,5 +174,5 @@ def test_the_client_of_the_sdk_and_its_own_server_are_protected_as_well(tmp_path
 
 def test_what_is_no_session_is_refused_at_once() -> None:
     with pytest.raises(UsageError) as refused:
-        protected(object())  # type: ignore[arg-type]
+        adapter.protected(object())  # type: ignore[arg-type]
     assert "pip install 'perdure[mcp]'" in refused.value.hint

@@ -8,11 +8,20 @@ from pathlib import Path
 import pytest
 
 from perdure.testing.model_server import ModelProcess
-from tests.adapters import mcp_agent
 from tests.adapters.recovery import IN_DOUBT, Reference, Trial, campaign, judge, uninterrupted
 from tests.crash.nursery import Nursery
 from tests.sampling import every
 
+SCRIPT = """
+from perdure.testing.model_server import tool
+
+
+def script(model):
+    model.calls("look_up", what="ada")
+    model.calls(tool("send", what="to ada"), tool("label", what="urgent"))
+    model.calls("note", what="sent")
+    model.says("All done.")
+"""
 FREE = ("look_up", "label")
 """The tools whose annotations say that they may be called again."""
 TOOLS = ("look_up", "send", "label", "note")
@@ -22,7 +31,7 @@ IN_THE_SERVER = [f"{side}:{tool}" for tool in TOOLS for side in ("received", "pe
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelProcess]:
     script = tmp_path_factory.mktemp("script") / "script.py"
-    script.write_text(mcp_agent.SCRIPT)
+    script.write_text(SCRIPT)
     with ModelProcess(script) as serving:
         yield serving
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 
 from perdure.testing.model_server import ModelServer, Usage, broken_tool, tool
+from tests.adapters.lazily import Lazily
+
+if TYPE_CHECKING:
+    import anthropic
+else:
+    anthropic = Lazily("anthropic")
 
 TOOL: Any = {"name": "search", "input_schema": {"type": "object", "properties": {"q": {"type": "string"}}}}
 ASKED: Any = [{"role": "user", "content": "What is the weather?"}]

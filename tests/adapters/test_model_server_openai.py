@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 from pydantic import BaseModel
 
 from perdure.testing.model_server import ModelServer, broken_tool, tool
+from tests.adapters.lazily import Lazily
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = Lazily("openai")
 
 CHAT_TOOL: Any = {"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}
 RESPONSES_TOOL: Any = {"type": "function", "name": "search", "parameters": {"type": "object"}, "strict": False}

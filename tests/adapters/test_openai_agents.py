@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import agents
-import openai
 import pytest
-from agents import (
-    Agent,
-    FunctionTool,
-    GuardrailFunctionOutput,
-    RunContextWrapper,
-    Runner,
-    SQLiteSession,
-    function_tool,
-    input_guardrail,
-)
-from agents.items import ModelResponse
-from agents.models.interface import Model
-from agents.usage import Usage
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 from pydantic import BaseModel
 
 import perdure
-from perdure.adapters.openai_agents import run, run_streamed
 from perdure.adapters.state import NotCaptured
 from perdure.errors import EffectInDoubt, NotInRun, UsageError
 from perdure.events import Observable, StepCompleted
 from perdure.testing.model_server import ModelServer, tool
-from tests.adapters.openai_agent import config_here
+from tests.adapters.lazily import Lazily
 from tests.adapters.replaying import RUN_ID, Replayed, run_twice
+
+if TYPE_CHECKING:
+    import agents
+    import openai
+
+    from perdure.adapters import openai_agents
+    from tests.adapters import openai_agent, openai_models
+else:
+    agents = Lazily("agents")
+    openai = Lazily("openai")
+    openai_agent = Lazily("tests.adapters.openai_agent")
+    openai_agents = Lazily("perdure.adapters.openai_agents")
+    openai_models = Lazily("tests.adapters.openai_models")
 
 pytestmark = pytest.mark.usefixtures("perdure_store", "model")
 
@@ -64,12 +59,12 @@ class City(BaseModel):
     name: str
 
 
-def helper(*tools: Any, name: str = "helper", **options: Any) -> Agent[Any]:
-    return Agent(name=name, instructions="Help.", tools=list(tools), **options)
+def helper(*tools: Any, name: str = "helper", **options: Any) -> agents.Agent[Any]:
+    return agents.Agent(name=name, instructions="Help.", tools=list(tools), **options)
 
 
-def named(function: Any, **options: Any) -> FunctionTool:
-    return function_tool(function, **options)
+def named(function: Any, **options: Any) -> agents.FunctionTool:
+    return agents.function_tool(function, **options)
 
 
 @contextmanager
@@ -99,7 +94,9 @@ def test_a_replay_sends_nothing_and_calls_no_tool(model: ModelServer, use_respon
 
     @perdure.agent
     async def main() -> str:
-        result = await run(helper(named(add)), "2 + 3?", run_config=config_here(use_responses=use_responses))
+        result = await openai_agents.run(
+            helper(named(add)), "2 + 3?", run_config=openai_agent.config_here(use_responses=use_responses)
+        )
         twice.end()
         return str(result.final_output)
 
@@ -117,7 +114,9 @@ def test_a_stream_is_the_same_again_and_sends_nothing(model: ModelServer, use_re
 
     @perdure.agent
     async def main() -> str:
-        result = run_streamed(helper(named(add)), "2?", run_config=config_here(use_responses=use_responses))
+        result = openai_agents.run_streamed(
+            helper(named(add)), "2?", run_config=openai_agent.config_here(use_responses=use_responses)
+        )
         kinds, text = [], ""
         async for event in result.stream_events():
             if event.type == "run_item_stream_event":
@@ -139,10 +138,10 @@ def test_the_end_of_a_stream_is_on_record_before_anybody_hears_of_it(model: Mode
 
         @perdure.agent
         async def main() -> list[Any]:
-            slow = helper(model=Lingering(config_here().model_provider.get_model("gpt-5")))
+            slow = helper(model=openai_models.Lingering(openai_agent.config_here().model_provider.get_model("gpt-5")))
             return [
                 [event.data.type, len(steps)]
-                async for event in run_streamed(slow, "2?").stream_events()
+                async for event in openai_agents.run_streamed(slow, "2?").stream_events()
                 if event.type == "raw_response_event" and event.data.type in ("response.created", "response.completed")
             ]
 
@@ -153,7 +152,7 @@ def test_what_tools_changed_in_the_context_is_there_after_a_replay(model: ModelS
     model.calls("note", text="c").calls(tool("note", text="a"), tool("note", text="b")).says("noted")
     twice = Replayed()
 
-    async def note(ctx: RunContextWrapper[Notes], text: str) -> str:
+    async def note(ctx: agents.RunContextWrapper[Notes], text: str) -> str:
         await asyncio.sleep(0.05 if text == "a" else 0)  # the first call ends last
         ctx.context.written.append(text)
         ctx.context.total += 1
@@ -162,7 +161,7 @@ def test_what_tools_changed_in_the_context_is_there_after_a_replay(model: ModelS
     @perdure.agent
     async def main() -> list[Any]:
         notes = Notes()
-        await run(helper(named(note)), "Note it.", context=notes, run_config=config_here())
+        await openai_agents.run(helper(named(note)), "Note it.", context=notes, run_config=openai_agent.config_here())
         twice.end()
         return [notes.written, notes.total]
 
@@ -173,14 +172,14 @@ def test_context_that_cannot_be_stored_is_named_once_and_the_rest_is_captured(mo
     model.calls("work").calls("work").says("done")
     twice = Replayed()
 
-    def work(ctx: RunContextWrapper[Holding]) -> str:
+    def work(ctx: agents.RunContextWrapper[Holding]) -> str:
         ctx.context.done += 1
         return "worked"
 
     @perdure.agent
     async def main() -> int:
         holding = Holding(Connection())
-        await run(helper(named(work)), "Work.", context=holding, run_config=config_here())
+        await openai_agents.run(helper(named(work)), "Work.", context=holding, run_config=openai_agent.config_here())
         twice.end()
         return holding.done
 
@@ -193,7 +192,7 @@ def test_handoffs_and_two_tools_of_one_name_are_told_apart(model: ModelServer) -
     model.calls("send").calls("transfer_to_second").calls("send").says("done")
     twice, sent = Replayed(), []
 
-    def sending(word: str) -> FunctionTool:
+    def sending(word: str) -> agents.FunctionTool:
         def send() -> str:
             sent.append(word)
             return word
@@ -205,7 +204,7 @@ def test_handoffs_and_two_tools_of_one_name_are_told_apart(model: ModelServer) -
 
     @perdure.agent
     async def main() -> list[Any]:
-        result = await run(first, "Send.", run_config=config_here())
+        result = await openai_agents.run(first, "Send.", run_config=openai_agent.config_here())
         twice.end()
         outputs = [item.output for item in result.new_items if item.type == "tool_call_output_item"]
         return [outputs, result.last_agent is second]
@@ -214,50 +213,8 @@ def test_handoffs_and_two_tools_of_one_name_are_told_apart(model: ModelServer) -
     assert sent == ["one", "two"]
 
 
-class Lingering(Model):
-    """A model whose stream has said all, and does not end yet."""
-
-    def __init__(self, inner: Model) -> None:
-        self._inner = inner
-
-    async def get_response(self, *given: Any, **named_: Any) -> ModelResponse:
-        return await self._inner.get_response(*given, **named_)
-
-    async def stream_response(self, *given: Any, **named_: Any) -> AsyncIterator[Any]:
-        async for event in self._inner.stream_response(*given, **named_):
-            yield event
-        await asyncio.sleep(0.05)
-
-
-class Inventive(Model):
-    """A model that makes an id for each call, another one each time."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    async def get_response(self, *given: Any, **named_: Any) -> ModelResponse:
-        self.asked += 1
-        asked = given[1] if len(given) > 1 else named_["input"]
-        if isinstance(asked, list) and len(asked) > 1:
-            text = ResponseOutputText(annotations=[], text="done", type="output_text")
-            message = ResponseOutputMessage(
-                id="m", content=[text], role="assistant", status="completed", type="message"
-            )
-            return ModelResponse(output=[message], usage=Usage(), response_id=None)
-        made = [
-            ResponseFunctionToolCall(
-                arguments='{"number":1}', call_id=str(uuid.uuid4()), name="add", type="function_call"
-            )
-            for _ in range(2)
-        ]
-        return ModelResponse(output=[*made], usage=Usage(), response_id=None)
-
-    def stream_response(self, *given: Any, **named_: Any) -> Any:
-        raise NotImplementedError
-
-
 def test_calls_whose_ids_the_client_made_are_known_again(model: ModelServer) -> None:
-    twice, called, inventive = Replayed(), [], Inventive()
+    twice, called, inventive = Replayed(), [], openai_models.Inventive()
 
     def add(number: int) -> int:
         called.append(number)
@@ -265,7 +222,7 @@ def test_calls_whose_ids_the_client_made_are_known_again(model: ModelServer) -> 
 
     @perdure.agent
     async def main() -> str:
-        result = await run(helper(named(add), model=inventive), "Add.")
+        result = await openai_agents.run(helper(named(add), model=inventive), "Add.")
         twice.end()
         return str(result.final_output)
 
@@ -284,7 +241,9 @@ def test_a_tool_that_raises_stops_the_run_in_doubt_where_the_sdk_would_raise(mod
     @perdure.agent
     async def main() -> str:
         strict = named(pay, failure_error_function=None)
-        return str((await run(helper(strict), "Pay.", run_config=config_here())).final_output)
+        return str(
+            (await openai_agents.run(helper(strict), "Pay.", run_config=openai_agent.config_here())).final_output
+        )
 
     for _ in range(2):
         with pytest.raises(EffectInDoubt, match="pay"):
@@ -302,7 +261,7 @@ def test_what_a_tool_returned_comes_back_as_what_it_was(model: ModelServer) -> N
     @perdure.agent
     async def main() -> str:
         finder = helper(named(find), tool_use_behavior="stop_on_first_tool", output_type=City)
-        result = await run(finder, "Where?", run_config=config_here())
+        result = await openai_agents.run(finder, "Where?", run_config=openai_agent.config_here())
         twice.end()
         return f"{type(result.final_output).__name__} {result.final_output.name}"
 
@@ -322,7 +281,7 @@ def test_an_agent_that_is_a_tool_is_recorded_call_by_call(model: ModelServer) ->
     @perdure.agent
     async def main() -> str:
         expert = helper(named(add), name="expert").as_tool("expert", "Knows.")
-        result = await run(helper(expert), "Ask", run_config=config_here())
+        result = await openai_agents.run(helper(expert), "Ask", run_config=openai_agent.config_here())
         twice.end()
         return str(result.final_output)
 
@@ -336,7 +295,7 @@ def test_a_model_that_fails_says_so_as_its_client_does_and_is_asked_again_by_a_r
 
     @perdure.agent
     async def main() -> str:
-        return str((await run(helper(), "How?", run_config=config_here())).final_output)
+        return str((await openai_agents.run(helper(), "How?", run_config=openai_agent.config_here())).final_output)
 
     with pytest.raises(openai.BadRequestError, match="not like this") as failed:
         perdure.run(main, run_id=RUN_ID)
@@ -354,15 +313,19 @@ def test_a_tool_that_an_unrecorded_answer_asks_for_is_not_called(model: ModelSer
 
     sender = helper(named(send, failure_error_function=None), name="sender")
 
-    @input_guardrail(run_in_parallel=False)
-    async def guard(ctx: Any, agent: Any, given: Any) -> GuardrailFunctionOutput:
-        plain = config_here()
-        await Runner.run(sender, "Send.", run_config=plain)
-        return GuardrailFunctionOutput(None, tripwire_triggered=False)
+    @agents.input_guardrail(run_in_parallel=False)
+    async def guard(ctx: Any, agent: Any, given: Any) -> agents.GuardrailFunctionOutput:
+        plain = openai_agent.config_here()
+        await agents.Runner.run(sender, "Send.", run_config=plain)
+        return agents.GuardrailFunctionOutput(None, tripwire_triggered=False)
 
     @perdure.agent
     async def main() -> str:
-        return str((await run(helper(input_guardrails=[guard]), "Go.", run_config=config_here())).final_output)
+        return str(
+            (
+                await openai_agents.run(helper(input_guardrails=[guard]), "Go.", run_config=openai_agent.config_here())
+            ).final_output
+        )
 
     with pytest.raises(UsageError, match="not on record"):
         perdure.run(main)
@@ -374,7 +337,7 @@ def test_tools_that_the_sdk_executes_by_itself_are_refused(model: ModelServer) -
 
     @perdure.agent
     async def main() -> str:
-        return str((await run(helper(shell), "Go.", run_config=config_here())).final_output)
+        return str((await openai_agents.run(helper(shell), "Go.", run_config=openai_agent.config_here())).final_output)
 
     with pytest.raises(UsageError, match="LocalShellTool"):
         perdure.run(main)
@@ -384,7 +347,7 @@ def test_tools_that_the_sdk_executes_by_itself_are_refused(model: ModelServer) -
 def test_a_session_that_would_be_written_twice_is_refused(model: ModelServer) -> None:
     @perdure.agent
     async def main() -> str:
-        return str((await run(helper(), "Go.", session=SQLiteSession("x"))).final_output)
+        return str((await openai_agents.run(helper(), "Go.", session=agents.SQLiteSession("x"))).final_output)
 
     with pytest.raises(UsageError, match="SQLiteSession cannot be replayed"):
         perdure.run(main)
@@ -392,7 +355,7 @@ def test_a_session_that_would_be_written_twice_is_refused(model: ModelServer) ->
 
 def test_outside_a_run_there_is_nothing_to_resume() -> None:
     with pytest.raises(NotInRun, match="outside a run"):
-        asyncio.run(run(helper(), "Go."))
+        asyncio.run(openai_agents.run(helper(), "Go."))
 
 
 def test_after_a_run_the_sdk_itself_is_as_it_was(model: ModelServer) -> None:
@@ -407,10 +370,10 @@ def test_after_a_run_the_sdk_itself_is_as_it_was(model: ModelServer) -> None:
 
     @perdure.agent
     async def main() -> str:
-        return str((await run(adder, "2?", run_config=config_here())).final_output)
+        return str((await openai_agents.run(adder, "2?", run_config=openai_agent.config_here())).final_output)
 
     perdure.run(main)
-    result = asyncio.run(Runner.run(adder, "2?", run_config=config_here()))
+    result = asyncio.run(agents.Runner.run(adder, "2?", run_config=openai_agent.config_here()))
 
     assert (result.final_output, called, model.count()) == ("two", [2, 2], 4)
 
@@ -420,9 +383,9 @@ def test_a_version_of_the_sdk_with_other_seams_is_refused_at_the_start(
 ) -> None:
     @perdure.agent
     async def main() -> str:
-        return str((await run(helper(), "Go.")).final_output)
+        return str((await openai_agents.run(helper(), "Go.")).final_output)
 
-    monkeypatch.setattr(Agent, "get_all_tools", lambda self: [])
+    monkeypatch.setattr(agents.Agent, "get_all_tools", lambda self: [])
     with pytest.raises(UsageError, match=r"has no Agent\.get_all_tools"):
         perdure.run(main)
     assert model.count() == 0

@@ -7,16 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters import openai_agent
+from perdure.testing.model_server import Script, tool
 from tests.adapters.agent_trials import Subject, every_point, one_of_two
 from tests.crash.nursery import Nursery
 from tests.sampling import every
 
+
+def write(model: Script) -> None:
+    """What the model says."""
+    model.calls(tool("look", what="a"), tool("send", to="ada"), tool("look", what="b"))
+    model.calls("transfer_to_cashier")
+    model.calls(tool("pay", cents=900), tool("send", to="bob"))
+    model.says(["all ", "done"])
+
+
 SUBJECT = Subject(
     "the OpenAI Agents SDK",
-    openai_agent.write,
+    write,
     model_step="gpt-5",
-    requests=openai_agent.REQUESTS,
+    requests=4,
     result=["all done", "cashier", ["a", "b"], 4, 14],
     calls_at=3,
 )

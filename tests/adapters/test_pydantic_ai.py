@@ -7,29 +7,39 @@ import contextlib
 from collections.abc import AsyncIterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp.server.mcpserver import MCPServer
-from mcp.types import ToolAnnotations
 from pydantic import BaseModel
-from pydantic_ai import Agent, ModelRetry, RunContext, ToolReturn
-from pydantic_ai.exceptions import ModelHTTPError, UserError
-from pydantic_ai.mcp import MCPToolset
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
-from pydantic_core import SchemaValidator, core_schema
 
 import perdure
-from perdure.adapters.pydantic_ai import PerdureDurability
 from perdure.adapters.state import NotCaptured
 from perdure.errors import EffectInDoubt, UsageError
 from perdure.events import Observable, StepCompleted
 from perdure.testing.model_server import ModelServer, tool
-from tests.adapters.pydantic_agent import model_here
+from tests.adapters.lazily import Lazily
 from tests.adapters.replaying import RUN_ID, Replayed, run_twice
+
+if TYPE_CHECKING:
+    import mcp
+    import pydantic_ai
+    from pydantic_ai import exceptions, messages, toolsets
+    from pydantic_ai import mcp as servers
+    from pydantic_ai.models import function
+
+    from perdure.adapters import pydantic_ai as adapter
+    from tests.adapters import pydantic_agent, pydantic_tools
+else:
+    adapter = Lazily("perdure.adapters.pydantic_ai")
+    exceptions = Lazily("pydantic_ai.exceptions")
+    function = Lazily("pydantic_ai.models.function")
+    mcp = Lazily("mcp")
+    messages = Lazily("pydantic_ai.messages")
+    pydantic_agent = Lazily("tests.adapters.pydantic_agent")
+    pydantic_ai = Lazily("pydantic_ai")
+    pydantic_tools = Lazily("tests.adapters.pydantic_tools")
+    servers = Lazily("pydantic_ai.mcp")
+    toolsets = Lazily("pydantic_ai.toolsets")
 
 pytestmark = pytest.mark.usefixtures("perdure_store", "model")
 
@@ -53,8 +63,10 @@ class Holding:
     done: int = 0
 
 
-def agent_with(*tools: Any, name: str = "helper", **options: Any) -> Agent[Any, str]:
-    return Agent(model_here(), name=name, tools=tools, capabilities=[PerdureDurability(**options)])
+def agent_with(*tools: Any, name: str = "helper", **options: Any) -> pydantic_ai.Agent[Any, str]:
+    return pydantic_ai.Agent(
+        pydantic_agent.model_here(), name=name, tools=tools, capabilities=[adapter.PerdureDurability(**options)]
+    )
 
 
 @contextmanager
@@ -95,7 +107,7 @@ def test_what_tools_changed_in_deps_is_there_after_a_replay(model: ModelServer) 
     model.calls("note", text="c").calls(tool("note", text="a"), tool("note", text="b")).says("noted")
     twice = Replayed()
 
-    async def note(ctx: RunContext[Deps], text: str) -> str:
+    async def note(ctx: pydantic_ai.RunContext[Deps], text: str) -> str:
         await asyncio.sleep(0.05 if text == "a" else 0)  # the first call ends last
         ctx.deps.notes.append(text)
         ctx.deps.total += 1
@@ -116,7 +128,7 @@ def test_deps_that_cannot_be_stored_are_named_once_and_the_rest_is_captured(mode
     model.calls("work").calls("work").says("done")
     twice = Replayed()
 
-    def work(ctx: RunContext[Holding]) -> str:
+    def work(ctx: pydantic_ai.RunContext[Holding]) -> str:
         ctx.deps.done += 1
         return "worked"
 
@@ -135,7 +147,7 @@ def test_deps_that_cannot_be_stored_are_named_once_and_the_rest_is_captured(mode
 def test_deps_that_tools_only_use_are_passed_over_in_silence(model: ModelServer) -> None:
     model.calls("work").says("done")
 
-    def work(ctx: RunContext[Holding]) -> str:
+    def work(ctx: pydantic_ai.RunContext[Holding]) -> str:
         return "worked"
 
     @perdure.agent
@@ -159,7 +171,7 @@ def test_two_tools_of_one_name_are_told_apart(model: ModelServer) -> None:
     async def ask(word: str) -> list[str]:
         answer = await agent_with(sending(word)).run("Send.")
         parts = [part for message in answer.all_messages() for part in message.parts]
-        return [str(part.content) for part in parts if isinstance(part, ToolReturnPart)]
+        return [str(part.content) for part in parts if isinstance(part, messages.ToolReturnPart)]
 
     @perdure.agent
     async def main() -> list[Any]:
@@ -174,11 +186,13 @@ def test_two_tools_of_one_name_are_told_apart(model: ModelServer) -> None:
 def test_calls_whose_ids_the_client_made_are_known_again(model: ModelServer) -> None:
     twice, asked, called = Replayed(), [], []
 
-    async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        asked.append(len(messages))
-        if len(messages) > 1:
-            return ModelResponse(parts=[TextPart("done")])
-        return ModelResponse(parts=[ToolCallPart("add", {"number": 1}), ToolCallPart("add", {"number": 1})])
+    async def answer(given: list[messages.ModelMessage], info: function.AgentInfo) -> messages.ModelResponse:
+        asked.append(len(given))
+        if len(given) > 1:
+            return messages.ModelResponse(parts=[messages.TextPart("done")])
+        return messages.ModelResponse(
+            parts=[messages.ToolCallPart("add", {"number": 1}), messages.ToolCallPart("add", {"number": 1})]
+        )
 
     def add(number: int) -> int:
         called.append(number)
@@ -186,8 +200,8 @@ def test_calls_whose_ids_the_client_made_are_known_again(model: ModelServer) -> 
 
     @perdure.agent
     async def main() -> str:
-        invented: Agent[None, str] = Agent(
-            FunctionModel(answer), name="invented", tools=[add], capabilities=[PerdureDurability()]
+        invented: pydantic_ai.Agent[None, str] = pydantic_ai.Agent(
+            function.FunctionModel(answer), name="invented", tools=[add], capabilities=[adapter.PerdureDurability()]
         )
         said = await invented.run("Add.")
         twice.end()
@@ -219,11 +233,11 @@ def test_what_a_tool_tells_the_model_to_correct_is_on_record(model: ModelServer)
     model.calls("pay", cents=-5).calls("pay", cents=5).says("paid")
     twice, called = Replayed(), []
 
-    def pay(cents: int) -> ToolReturn:
+    def pay(cents: int) -> pydantic_ai.ToolReturn:
         called.append(cents)
         if cents < 0:
-            raise ModelRetry("above zero")
-        return ToolReturn(return_value=f"paid {cents}", metadata={"cents": cents})
+            raise pydantic_ai.ModelRetry("above zero")
+        return pydantic_ai.ToolReturn(return_value=f"paid {cents}", metadata={"cents": cents})
 
     @perdure.agent
     async def main() -> str:
@@ -251,7 +265,7 @@ def test_a_tool_that_is_an_effect_itself_keeps_its_check(model: ModelServer) -> 
     @perdure.agent
     async def main() -> str:
         returned = (await agent_with(pay).run("Pay.")).all_messages()[2].parts[0]
-        return str(returned.content) if isinstance(returned, ToolReturnPart) else ""
+        return str(returned.content) if isinstance(returned, messages.ToolReturnPart) else ""
 
     assert perdure.run(main) == "found 5"
     assert called == [5]
@@ -259,18 +273,18 @@ def test_a_tool_that_is_an_effect_itself_keeps_its_check(model: ModelServer) -> 
 
 def test_tools_are_declared_by_name_by_pattern_and_by_themselves(model: ModelServer) -> None:
     model.calls(*map(tool, ("keep", "look_here", "read", "send"))).says("done")
-    names = FunctionToolset[None](id="named")
+    names = toolsets.FunctionToolset[None](id="named")
     for name in ("keep", "look_here", "send"):
         names.add_function(lambda: "x", name=name)
     names.add_function(lambda: "x", name="read", metadata={"perdure": {"kind": "step", "timeout": 5}})
 
     @perdure.agent
     async def main() -> str:
-        agent: Agent[None, str] = Agent(
-            model_here(),
+        agent: pydantic_ai.Agent[None, str] = pydantic_ai.Agent(
+            pydantic_agent.model_here(),
             name="helper",
             toolsets=[names],
-            capabilities=[PerdureDurability(tools={"keep": "keyed", "look_*": "step", "read": "effect"})],
+            capabilities=[adapter.PerdureDurability(tools={"keep": "keyed", "look_*": "step", "read": "effect"})],
         )
         return (await agent.run("Go.")).output
 
@@ -281,7 +295,7 @@ def test_tools_are_declared_by_name_by_pattern_and_by_themselves(model: ModelSer
 
 def test_a_tool_that_is_declared_as_something_else_is_refused_at_once() -> None:
     with pytest.raises(UsageError, match="declared as 'sometimes'"):
-        PerdureDurability(tools={"send": "sometimes"})
+        adapter.PerdureDurability(tools={"send": "sometimes"})
 
 
 def test_a_model_that_fails_says_so_as_it_does_without_a_run_and_is_asked_again_by_a_resume(model: ModelServer) -> None:
@@ -291,7 +305,7 @@ def test_a_model_that_fails_says_so_as_it_does_without_a_run_and_is_asked_again_
     async def main() -> str:
         return (await agent_with().run("How?")).output
 
-    with pytest.raises(ModelHTTPError) as failed:
+    with pytest.raises(exceptions.ModelHTTPError) as failed:
         perdure.run(main, run_id=RUN_ID)
     assert (failed.value.status_code, failed.value.model_name) == (400, "gpt-5")
     assert "not like this" in str(failed.value.body)
@@ -337,8 +351,8 @@ def test_structured_output_and_a_sync_agent_come_back(model: ModelServer) -> Non
 
     @perdure.agent
     def main() -> str:
-        teller: Agent[None, City] = Agent(
-            model_here(), name="teller", output_type=City, capabilities=[PerdureDurability()]
+        teller: pydantic_ai.Agent[None, City] = pydantic_ai.Agent(
+            pydantic_agent.model_here(), name="teller", output_type=City, capabilities=[adapter.PerdureDurability()]
         )
         answer = teller.run_sync("Where?")
         twice.end()
@@ -354,7 +368,7 @@ def test_events_are_handled_once_and_streams_are_the_same_again(model: ModelServ
     model.calls(tool("add", number=1), tool("add", number=2)).says(["on", "e"])
     twice, handled, streamed = Replayed(), [], []
 
-    async def handle(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
+    async def handle(ctx: pydantic_ai.RunContext[Any], events: AsyncIterable[Any]) -> None:
         handled.extend([event.event_kind async for event in events])
 
     def add(number: int) -> int:
@@ -376,9 +390,9 @@ def test_events_are_handled_once_and_streams_are_the_same_again(model: ModelServ
 def test_tools_of_a_server_are_steps_where_it_says_that_they_only_read(model: ModelServer) -> None:
     model.calls(tool("look"), tool("change")).says("done")
     twice, called = Replayed(), []
-    server: MCPServer[Any] = MCPServer("things")
+    server: mcp.server.MCPServer[Any] = mcp.server.MCPServer("things")
 
-    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    @server.tool(annotations=mcp.types.ToolAnnotations(read_only_hint=True))
     def look() -> str:
         called.append("look")
         return "seen"
@@ -390,11 +404,11 @@ def test_tools_of_a_server_are_steps_where_it_says_that_they_only_read(model: Mo
 
     @perdure.agent
     async def main() -> str:
-        agent: Agent[None, str] = Agent(
-            model_here(),
+        agent: pydantic_ai.Agent[None, str] = pydantic_ai.Agent(
+            pydantic_agent.model_here(),
             name="client",
-            toolsets=[MCPToolset(server, id="things")],
-            capabilities=[PerdureDurability()],
+            toolsets=[servers.MCPToolset(server, id="things")],
+            capabilities=[adapter.PerdureDurability()],
         )
         answer = await agent.run("Go.")
         twice.end()
@@ -407,46 +421,26 @@ def test_tools_of_a_server_are_steps_where_it_says_that_they_only_read(model: Mo
 
 def test_tools_that_come_with_a_single_call_are_refused_because_nothing_would_record_them(model: ModelServer) -> None:
     model.says("done")
-    extra = FunctionToolset[None](id="extra")
+    extra = toolsets.FunctionToolset[None](id="extra")
     extra.add_function(lambda: "x", name="extra")
 
     @perdure.agent
     async def main() -> str:
         return (await agent_with().run("Go.", toolsets=[extra])).output
 
-    with pytest.raises(UserError, match="perdure"):
+    with pytest.raises(exceptions.UserError, match="perdure"):
         perdure.run(main)
     assert model.count() == 0
 
 
-class Numbers(AbstractToolset[None]):
-    """Tools by a class of the user's own."""
-
-    def __init__(self) -> None:
-        self.called: list[Any] = []
-
-    @property
-    def id(self) -> str:
-        return "numbers"
-
-    async def get_tools(self, ctx: RunContext[None]) -> dict[str, ToolsetTool[None]]:
-        schema = SchemaValidator(core_schema.dict_schema())
-        double = ToolDefinition(name="double")
-        return {"double": ToolsetTool(toolset=self, tool_def=double, max_retries=1, args_validator=schema)}
-
-    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> int:
-        self.called.append(tool_args["number"])
-        return int(tool_args["number"]) * 2
-
-
 def test_tools_by_a_class_of_the_users_own_are_recorded(model: ModelServer) -> None:
     model.calls("double", number=4).says("eight")
-    twice, numbers = Replayed(), Numbers()
+    twice, numbers = Replayed(), pydantic_tools.Numbers()
 
     @perdure.agent
     async def main() -> str:
-        agent: Agent[None, str] = Agent(
-            model_here(), name="helper", toolsets=[numbers], capabilities=[PerdureDurability()]
+        agent: pydantic_ai.Agent[None, str] = pydantic_ai.Agent(
+            pydantic_agent.model_here(), name="helper", toolsets=[numbers], capabilities=[adapter.PerdureDurability()]
         )
         answer = await agent.run("Twice 4?")
         twice.end()
@@ -460,7 +454,7 @@ def test_tools_by_a_class_of_the_users_own_are_recorded(model: ModelServer) -> N
 def test_tools_of_an_unknown_class_that_come_with_a_single_call_are_refused(model: ModelServer) -> None:
     @perdure.agent
     async def main() -> str:
-        return (await agent_with().run("Go.", toolsets=[Numbers()])).output
+        return (await agent_with().run("Go.", toolsets=[pydantic_tools.Numbers()])).output
 
     with pytest.raises(UsageError, match="cannot be recorded"):
         perdure.run(main)

@@ -7,16 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters import pydantic_agent
+from perdure.testing.model_server import Script, tool
 from tests.adapters.agent_trials import Subject, every_point, one_of_two
 from tests.crash.nursery import Nursery
 from tests.sampling import every
 
+
+def write(model: Script) -> None:
+    """What the model says."""
+    model.calls(tool("look", what="a"), tool("send", to="ada"), tool("look", what="b"))
+    model.calls(tool("pay", cents=900), tool("send", to="bob"))
+    model.says(["all ", "done"])
+
+
 SUBJECT = Subject(
     "Pydantic AI",
-    pydantic_agent.write,
+    write,
     model_step="assistant.model",
-    requests=pydantic_agent.REQUESTS,
+    requests=3,
     result=["all done", ["a", "b"], 4],
     calls_at=2,
 )

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx2
-import openai
 
 from perdure.adapters.http.endpoints import Dialect, dialect_of
 from perdure.testing.model_server import ModelServer
 from tests.adapters.asking import GEMINI, GEMINI_STREAM, ask, question
+from tests.adapters.lazily import Lazily
+
+if TYPE_CHECKING:
+    import anthropic
+    import openai
+else:
+    anthropic = Lazily("anthropic")
+    openai = Lazily("openai")
 
 SECRET = "sk-proj-0123456789abcdefghij"
 

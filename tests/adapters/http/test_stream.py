@@ -6,10 +6,9 @@ import itertools
 import json
 import struct
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
-import openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +19,12 @@ from perdure.adapters.http.stream import Terminal, events_in
 from perdure.testing.model_server import ModelServer, tool
 from tests.adapters.asking import ask, question
 from tests.adapters.http.capture import CALLERS, Watch, exchange, first
+from tests.adapters.lazily import Lazily
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = Lazily("openai")
 
 CHAT = (
     b": OPENROUTER PROCESSING\n\n"

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perdure.testing.model_server import ModelServer
+from tests import warm
 
 SECONDS = 90
 SOURCE = Path(__file__).parents[3] / "src"
@@ -61,12 +63,12 @@ class Place:
         return self.perdure("run", *arguments, typed=typed, **environment)
 
     def perdure(self, *arguments: str, typed: str = "", **environment: str) -> Ended:
-        """`perdure` with these arguments, to its end."""
-        return self._ended([sys.executable, "-P", "-m", "perdure", *arguments], typed, environment)
+        """`perdure` with these arguments, to its end; the script is a process that perdure starts."""
+        return self._ended(warm.run, [sys.executable, "-P", "-m", "perdure", *arguments], typed, environment)
 
     def plain(self, *arguments: str, typed: str = "", **environment: str) -> Ended:
         """The script without perdure."""
-        return self._ended([sys.executable, *arguments], typed, environment)
+        return self._ended(subprocess.run, [sys.executable, *arguments], typed, environment)
 
     def start(self, *command: str) -> subprocess.Popen[str]:
         """Begin a command, and return once the script has printed `ready`."""
@@ -92,8 +94,8 @@ class Place:
     def touch(self, name: str) -> None:
         (self.folder / name).touch()
 
-    def _ended(self, command: list[str], typed: str, environment: Mapping[str, str]) -> Ended:
-        done = subprocess.run(
+    def _ended(self, run: Callable[..., Any], command: list[str], typed: str, environment: Mapping[str, str]) -> Ended:
+        done = run(
             command,
             cwd=self.folder,
             env={**self.environment, **environment},

@@ -148,18 +148,17 @@ def test_a_signal_does_to_a_script_what_it_does_without_perdure(bare: Any, numbe
     assert ends[1] == ends[0]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_a_script_that_was_asked_to_stop_has_all_its_deliveries_again(bare: Any, number: int) -> None:
+def test_a_script_that_was_asked_to_stop_has_all_its_deliveries_again(bare: Any) -> None:
     """It is parked when it has ended three workers in a row: whoever stops a service does not count."""
     bare.write(WAITS.replace("{before}", ""))
-    for _ in range(5):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         process = bare.start("-P", "-m", "perdure", "run", "agent.py")
         os.kill(process.pid, number)
         _, err = process.communicate(timeout=60)
         assert process.returncode == -number
         assert "The same command resumes it." in err
-    found = json.loads(bare.perdure("ls", "--json").out)["runs"]
-    assert [(run["state"], run["deliveries"]) for run in found] == [("queued", 0)]
+        found = json.loads(bare.perdure("ls", "--json").out)["runs"]
+        assert [(run["state"], run["deliveries"]) for run in found] == [("queued", 0)]
 
 
 STORM = """
@@ -174,8 +173,18 @@ sys.exit(CODE)
 """
 
 
-@pytest.mark.parametrize("handler", ["", "signal.signal(signal.SIGINT, lambda *_: sys.exit(9))"])
-@pytest.mark.parametrize("code", [0, 7])
+EXITS = "signal.signal(signal.SIGINT, lambda *_: sys.exit(9))"
+
+
+@pytest.mark.parametrize(
+    ("code", "handler"),
+    [
+        (0, EXITS),
+        (7, ""),
+        pytest.param(0, "", marks=pytest.mark.torture),
+        pytest.param(7, EXITS, marks=pytest.mark.torture),
+    ],
+)
 def test_signals_while_the_end_is_recorded_change_neither_the_end_nor_the_exit_code(
     bare: Any, code: int, handler: str
 ) -> None:

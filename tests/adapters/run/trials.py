@@ -15,12 +15,12 @@ from typing import Final
 import certifi
 
 from perdure.testing.model_server import ModelServer
-from tests.adapters.run.stage import RUN_ID
 from tests.crash import killer
 from tests.crash.evidence import Entry, Journal, read_journal
 from tests.crash.nursery import Ended, Nursery
 from tests.crash.person import settle
 
+RUN_ID: Final = "trial"
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 IN_DOUBT: Final = 4
 MOST_ROUNDS: Final = 12
@@ -50,6 +50,7 @@ class Trial:
             "PERDURE_STORE": str(self.store),
             "PERDURE_DURABILITY": "process",
             "SSL_CERT_FILE": str(_certificate(self.folder)),
+            "STAGE_RUN": RUN_ID,
             "STAGE_SCRIPT": str(SCRIPTS / self.script),
             "STAGE_ARGUMENTS": json.dumps(list(self.arguments)),
             **self.settings,
