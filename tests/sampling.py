@@ -17,6 +17,12 @@ def every(*, sampled: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.torture), sampled])
 
 
+def seeds(count: int, *, sampled: int) -> pytest.MarkDecorator:
+    """Give a test a `seed`: each of so many in the long campaigns, the first few otherwise."""
+    later = (pytest.param(seed, marks=pytest.mark.torture) for seed in range(sampled, count))
+    return pytest.mark.parametrize("seed", [*range(sampled), *later])
+
+
 def points(found: Sequence[T], stride: int) -> list[T]:
     """The first, the last, and every so many between."""
     return [point for number, point in enumerate(found) if number % stride == 0 or number == len(found) - 1]

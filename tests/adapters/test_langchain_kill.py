@@ -46,14 +46,14 @@ def reference(nursery: Nursery, model: ModelProcess, tmp_path_factory: pytest.Te
     return uninterrupted(Trial(tmp_path_factory.mktemp("whole") / "whole", nursery, model), model_step="model")
 
 
-@every(sampled=29)
+@every(sampled=53)
 def test_killed_at_every_moment_nothing_is_asked_or_done_twice(
     tmp_path: Path, nursery: Nursery, model: ModelProcess, reference: Reference, stride: int
 ) -> None:
     campaign(f"LangChain-{stride}", tmp_path, nursery, model, reference, stride=stride, free=FREE)
 
 
-@every(sampled=29)
+@every(sampled=53)
 def test_killed_at_every_moment_of_an_event_loop_nothing_is_asked_or_done_twice(
     tmp_path: Path, nursery: Nursery, model: ModelProcess, stride: int
 ) -> None:

@@ -47,7 +47,7 @@ def reference(nursery: Nursery, model: ModelProcess, tmp_path_factory: pytest.Te
     return uninterrupted(Trial(tmp_path_factory.mktemp("whole") / "whole", nursery, model), model_step="think")
 
 
-@every(sampled=17)
+@every(sampled=31)
 def test_killed_on_every_side_of_every_write_nothing_is_asked_or_done_twice(
     tmp_path: Path, nursery: Nursery, model: ModelProcess, reference: Reference, stride: int
 ) -> None:

@@ -37,14 +37,14 @@ def nursery() -> Iterator[Nursery]:
         yield opened
 
 
-@every(sampled=29)
+@every(sampled=53)
 def test_killed_at_any_point_no_answer_is_asked_for_twice_and_no_tool_acts_twice(
     tmp_path: Path, nursery: Nursery, stride: int
 ) -> None:
     every_point(SUBJECT, nursery, tmp_path, stride=stride, streamed=False)
 
 
-@every(sampled=37)
+@every(sampled=53)
 def test_killed_while_it_streams_no_answer_is_asked_for_twice_and_no_tool_acts_twice(
     tmp_path: Path, nursery: Nursery, stride: int
 ) -> None:

@@ -15,9 +15,15 @@ import pytest
 
 from perdure.testing.model_server import ModelServer
 from tests import warm
+from tests.adapters.run.trials import loaded
+from tests.crash.nursery import Nursery
 
 SECONDS = 90
 SOURCE = Path(__file__).parents[3] / "src"
+FRAMEWORKS = (
+    *("agents", "anthropic", "langchain.agents", "langchain.tools", "langchain_openai", "langgraph.graph"),
+    *("langgraph.prebuilt", "mcp", "mcp.client.stdio", "openai", "pydantic_ai", "pydantic_ai.models.openai"),
+)
 OURS = ("perdure: ", "   safe: ", "     do: ", "         ")
 
 
@@ -106,6 +112,13 @@ class Place:
             check=False,
         )
         return Ended(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="session")
+def together() -> Iterator[Nursery]:
+    """A process that has loaded the frameworks of the tests' own environment, one after the other takes longer."""
+    with loaded(*FRAMEWORKS) as opened:
+        yield opened
 
 
 @pytest.fixture

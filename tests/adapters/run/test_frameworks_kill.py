@@ -9,6 +9,7 @@ the script prints is what it prints without a kill.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,10 +93,12 @@ def cases() -> Iterator[object]:
 
 @pytest.mark.parametrize(("framework", "variant", "stride"), list(cases()))
 def test_killed_anywhere_a_script_asks_no_answered_question_again_and_no_tool_acts_twice(
-    tmp_path: Path, framework: Framework, variant: str, stride: int
+    tmp_path: Path, together: Nursery, framework: Framework, variant: str, stride: int
 ) -> None:
     arguments = variant.split()
-    with ModelServer() as model, loaded(*framework.modules, python=python_of(framework.environment)) as nursery:
+    is_alone = stride == 1
+    alone = loaded(*framework.modules, python=python_of(framework.environment)) if is_alone else nullcontext(together)
+    with ModelServer() as model, alone as nursery:
         write(model, is_parallel="parallel" in arguments)
         whole = uninterrupted(trial(tmp_path / "whole", nursery, model, framework, arguments))
         assert whole.out.startswith(framework.answer), whole.out

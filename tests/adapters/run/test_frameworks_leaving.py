@@ -8,18 +8,16 @@ from pathlib import Path
 import pytest
 
 from perdure.testing.model_server import ModelServer, answer, tool
-from tests.adapters.run.trials import Trial, judge, loaded, uninterrupted
+from tests.adapters.run.trials import Trial, judge, uninterrupted
 from tests.crash.nursery import Nursery
 from tests.sampling import every, points
 
 SAMPLED = 70
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    frameworks = ("agents", "pydantic_ai.models.openai", "langchain.agents", "langchain_openai")
-    with loaded(*frameworks) as opened:
-        yield opened
+@pytest.fixture
+def nursery(together: Nursery) -> Nursery:
+    return together
 
 
 @pytest.fixture
