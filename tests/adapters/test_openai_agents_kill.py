@@ -37,14 +37,14 @@ def nursery() -> Iterator[Nursery]:
         yield opened
 
 
-@every(sampled=53)
+@every(sampled=70)
 def test_killed_at_any_point_no_answer_is_asked_for_twice_and_no_tool_acts_twice(
     tmp_path: Path, nursery: Nursery, stride: int
 ) -> None:
     every_point(SUBJECT, nursery, tmp_path, stride=stride, streamed=False)
 
 
-@every(sampled=53)
+@every(sampled=73)
 def test_killed_while_it_streams_no_answer_is_asked_for_twice_and_no_tool_acts_twice(
     tmp_path: Path, nursery: Nursery, stride: int
 ) -> None:

@@ -36,14 +36,14 @@ def nursery() -> Iterator[Nursery]:
         yield opened
 
 
-@every(sampled=31)
+@every(sampled=43)
 def test_killed_at_any_point_no_answer_is_asked_for_twice_and_no_tool_acts_twice(
     tmp_path: Path, nursery: Nursery, stride: int
 ) -> None:
     every_point(SUBJECT, nursery, tmp_path, stride=stride, streamed=False)
 
 
-@every(sampled=31)
+@every(sampled=43)
 def test_killed_while_it_streams_no_answer_is_asked_for_twice_and_no_tool_acts_twice(
     tmp_path: Path, nursery: Nursery, stride: int
 ) -> None:
