@@ -9,7 +9,7 @@ import pytest
 from tests.crash.campaign import Laboratory
 from tests.crash.trial import Trial
 
-SAMPLED: Final = 7
+SAMPLED: Final = 17
 LANDING_SECONDS: Final = 0.3
 """How long after its sender's death a delayed request lands; the agent's effects allow for more."""
 
@@ -36,7 +36,7 @@ def test_kill_at_sampled_writes_repeats_nothing(laboratory: Laboratory) -> None:
 
 
 def test_kill_inside_sampled_effects_repeats_nothing(laboratory: Laboratory) -> None:
-    laboratory.campaign("sampled effects", sides(laboratory, of_bodies=True)[::3], kill_once).check()
+    laboratory.campaign("sampled effects", sides(laboratory, of_bodies=True)[::5], kill_once).check()
 
 
 def test_sampled_requests_that_land_after_their_sender_died_are_not_repeated(laboratory: Laboratory) -> None:

@@ -16,7 +16,7 @@ from tests.crash.nursery import Nursery
 from tests.crash.outside import World
 from tests.crash.trial import KILLED, Tally
 
-SAMPLED: Final = 17
+SAMPLED: Final = 37
 ROUNDS: Final = 4
 
 
