@@ -114,6 +114,15 @@ class Place:
         return Ended(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def heeded() -> None:
+    """What is started in the background, or by `nohup`, ignores some signals, and so would all that it starts."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    for number, handling in usual.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handling)
+
+
 @pytest.fixture(scope="session")
 def together() -> Iterator[Nursery]:
     """A process that has loaded the frameworks of the tests' own environment, one after the other takes longer."""
