@@ -34,6 +34,7 @@ print("end")
         (["--token", "--verbose", "x"], []),
         (["--max-tokens", "500", "--token-limit=9", "--key", "name", "--sort-key", "x", "password"], []),
         (["--password=", "", "book"], []),
+        (["--" + 1000 * "long_" + "name", "x"], []),
     ],
 )
 def test_secrets_are_told_by_their_option_or_by_their_look(arguments: list[str], hidden: list[int]) -> None:

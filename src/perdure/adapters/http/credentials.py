@@ -6,7 +6,7 @@ import base64
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
@@ -41,6 +41,12 @@ _SECRET_VARIABLE: Final = re.compile(
     r"|API_?KEY|ACCESS_KEY|SECRET|PASSWORD",
     re.IGNORECASE,
 )
+_SECRET_OPTION: Final = re.compile(
+    r"--?(?:[^\W_]*[-_])*(?:password|passwd|passphrase|secret|token|apikey|credentials?|(?:api|access|private|secret)[-_]key)",
+    re.IGNORECASE,
+)
+"""Fewer names than headers and variables have: `--sort-key` and `--session` tell commands apart, and guard nothing."""
+
 _NAMES_REMEMBERED: Final = 1024
 _PUBLIC_VARIABLES: Final = frozenset({"GPG_KEY"})
 _HTML: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
@@ -69,6 +75,19 @@ def in_environment(variables: Mapping[str, str]) -> Iterator[str]:
         yield from _passwords(value)
         if _SECRET_VARIABLE.search(name) and name.upper() not in _PUBLIC_VARIABLES and not value.startswith(("/", "~")):
             yield value
+
+
+def in_arguments(arguments: Sequence[str]) -> list[str]:
+    """The end of each argument that an option of a name like `--api-key` makes a secret; empty for none."""
+    secrets = []
+    is_next = False
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        is_named = _SECRET_OPTION.fullmatch(option) is not None
+        is_value = is_next and not argument.startswith("-")
+        secrets.append(argument if is_value else value if is_named else "")
+        is_next = is_named and not equals
+    return secrets
 
 
 def in_headers(headers: Mapping[str, str]) -> Iterator[str]:
