@@ -117,10 +117,10 @@ class Place:
 @pytest.fixture(scope="session", autouse=True)
 def heeded() -> None:
     """What is started in the background, or by `nohup`, ignores some signals, and so would all that it starts."""
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
-    for number, handling in usual.items():
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, handling)
+            interrupts = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if interrupts else signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
