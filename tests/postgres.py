@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -75,16 +75,24 @@ def emptied_schema(*, options: str = "") -> Iterator[str]:
 
 def _empty(url: str) -> None:
     """Leave the tables of a shared schema as they were made."""
+    connection = _broom(url)
+    named = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename <> 'meta'"
+    tables = [name for (name,) in connection.execute(named, (read_location(url).schema,))]
+    if tables:
+        connection.execute("; ".join(f"DELETE FROM {table}" for table in tables))  # noqa: S608 - our own tables
+        connection.execute("INSERT INTO queues (name) VALUES ('default')")
+        for table, column in _NUMBERED:
+            connection.execute("SELECT setval(pg_get_serial_sequence(%s, %s), 1, false)", (table, column))
+
+
+@functools.cache
+def _broom(url: str) -> psycopg.Connection[Any]:
+    """A session that stays: to begin one takes longer than all that it does."""
     where = read_location(url)
-    with psycopg.connect(where.url, autocommit=True) as connection:
-        connection.execute(f"SET search_path TO {where.schema}")
-        named = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_name <> 'meta'"
-        tables = [name for (name,) in connection.execute(named, (where.schema,))]
-        if tables:
-            connection.execute("; ".join(f"DELETE FROM {table}" for table in tables))  # noqa: S608 - our own tables
-            connection.execute("INSERT INTO queues (name) VALUES ('default')")
-            for table, column in _NUMBERED:
-                connection.execute("SELECT setval(pg_get_serial_sequence(%s, %s), 1, false)", (table, column))
+    connection = psycopg.connect(where.url, autocommit=True)
+    connection.execute(f"SET search_path TO {where.schema}")
+    atexit.register(connection.close)
+    return connection
 
 
 @contextmanager

@@ -495,11 +495,28 @@ def named(found: Finding | Run) -> str:
     return f"{found.where}: {found.what}" if isinstance(found, Finding) else f"{found.run_id} is whole"
 
 
-SqliteIsLikeMemory.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-PostgresIsLikeMemory.TestCase.settings = settings(
-    max_examples=10, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-TestSqliteIsLikeMemory = SqliteIsLikeMemory.TestCase
-TestPostgresIsLikeMemory = PostgresIsLikeMemory.TestCase
+def sized(examples: int, steps: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+class TestSqliteIsLikeMemory(SqliteIsLikeMemory.TestCase):  # type: ignore[misc,valid-type]
+    settings = sized(15, 40)
+
+
+class TestPostgresIsLikeMemory(PostgresIsLikeMemory.TestCase):  # type: ignore[misc,valid-type]
+    settings = sized(5, 25)
+
+
+@pytest.mark.torture
+class TestSqliteIsLikeMemoryForLong(SqliteIsLikeMemory.TestCase):  # type: ignore[misc,valid-type]
+    settings = sized(100, 40)
+
+
+@pytest.mark.torture
+class TestPostgresIsLikeMemoryForLong(PostgresIsLikeMemory.TestCase):  # type: ignore[misc,valid-type]
+    settings = sized(30, 40)
