@@ -59,6 +59,11 @@ def elapsed_seconds() -> float:
     return time.perf_counter()
 
 
+def seconds_since(reading: float) -> float:
+    """How long ago a stopwatch showed this, in whole microseconds: nobody wants to read more."""
+    return int((elapsed_seconds() - reading) * 1_000_000) / 1_000_000
+
+
 def sleep(seconds: float) -> None:
     """Block this thread."""
     time.sleep(max(0.0, seconds))

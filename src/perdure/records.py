@@ -616,9 +616,9 @@ def run_digest(run: Run) -> bytes:
         run.length,
         run.head,
     )
-    if (run.wake_at, run.heard, run.tags) != (0.0, 0, ""):
+    if run.wake_at != 0.0 or run.heard != 0 or run.tags != "":  # NULL is damage
         fields = (*fields, run.wake_at, run.heard, run.tags)
-    if (run.tokens, run.dollars) != (0, 0.0):
+    if run.tokens != 0 or run.dollars != 0.0:
         fields = (*fields, run.tokens, run.dollars)
     placed = (run.queue, run.priority, run.tenant, run.turn, run.version)
     if placed != (DEFAULT_QUEUE, 0, "", 0, ""):

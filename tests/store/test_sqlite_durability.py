@@ -154,11 +154,11 @@ class TestErrors:
         store = SqliteStore(tmp_path / "perdure.db")
         run = held_run(store)
 
-        def failing(_: object) -> int:
+        def failing(*_: object) -> None:
             raise apsw.IOError("disk I/O error")
 
         with monkeypatch.context() as broken:
-            broken.setattr("perdure.store.sqlite.transaction.count_commits", failing)
+            broken.setattr("perdure.store.sqlite.store.insert_record", failing)
             (outcome,) = store.append_all([step(run)], power=True)
             assert isinstance(outcome, StoreUnavailable)
         (outcome,) = store.append_all([step(run)], power=True)

@@ -57,12 +57,14 @@ def seal(value: object, *, what: str = "result", of: str = "") -> bytes:
     A class instance is written as its fields; whether an annotation would bring it back, `seal_faithfully` asks.
     """
     try:
-        data = _encode(flatten(value))
+        data = _encode(value if type(value) is str else flatten(value))
     except Refused as refused:
         raise refused.as_error(what, of=of) from None
     except (ValueError, RecursionError) as error:
         raise _unencodable(value, what, of) from error
-    return _within_limit(data, f"{what} of {of}" if of else what)
+    if len(data) > MAX_VALUE_BYTES:
+        raise _too_large(data, f"{what} of {of}" if of else what)
+    return data
 
 
 def unseal(data: bytes | str, annotation: object = Any) -> Any:
@@ -97,7 +99,10 @@ def seal_faithfully(value: object, annotation: object = Any, *, what: str = "res
 def seal_arguments(arguments: Mapping[str, object], *, of: str = "") -> bytes:
     """The arguments of a call as one JSON object, name by name."""
     sealed = {name: msgspec.Raw(seal(value, what=f"argument {name}", of=of)) for name, value in arguments.items()}
-    return _within_limit(_encode(sealed), f"the arguments of {of or 'the call'}")
+    data = _encode(sealed)
+    if len(data) > MAX_VALUE_BYTES:
+        raise _too_large(data, f"the arguments of {of or 'the call'}")
+    return data
 
 
 def unseal_arguments(data: bytes | str, annotations: Mapping[str, object]) -> dict[str, Any]:
@@ -168,10 +173,8 @@ def _too_deep_for_the_stack() -> Refused:
     return Refused("nests too deeply for the stack that is left", "make it flatter")
 
 
-def _within_limit(data: bytes, what: str) -> bytes:
-    if len(data) > MAX_VALUE_BYTES:
-        raise UnstorableValue(
-            f"{what} is {len(data) / _MEGABYTE:.1f} MB, the limit is {MAX_VALUE_BYTES // _MEGABYTE} MB",
-            hint="keep it in a file, and hand on the path",
-        )
-    return data
+def _too_large(data: bytes, what: str) -> UnstorableValue:
+    return UnstorableValue(
+        f"{what} is {len(data) / _MEGABYTE:.1f} MB, the limit is {MAX_VALUE_BYTES // _MEGABYTE} MB",
+        hint="keep it in a file, and hand on the path",
+    )

@@ -527,15 +527,13 @@ class Active:
         self._stored_state = now
         return changed or None, dropped
 
-    def publish_step(
-        self, call: Call, *, kind: str, seconds: float, attempt: int, failed: bool, cost: Cost | None = None
-    ) -> None:
+    def publish_step(self, call: Call, kind: str, done: Done) -> None:
         """Tell observers that a step completed."""
         self.movements += 1
         if events.is_wanted(events.StepCompleted):
-            row, took = self.row, cost or Cost()
+            row, took, failed = self.row, done.cost or Cost(), done.failure is not None
             place = (row.run_id, row.name, row.steps, call.key, call.name, kind)
-            events.publish(events.StepCompleted(*place, seconds, attempt, failed, took.tokens, took.dollars))
+            events.publish(events.StepCompleted(*place, done.seconds, done.attempt, failed, took.tokens, took.dollars))
 
     def _change_state(self, key: str) -> None:
         """Set what a fork was given after this call, or its approval: in every execution at the same place."""

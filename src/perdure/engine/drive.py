@@ -13,6 +13,8 @@ import inspect
 import threading
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from msgspec import Struct
+
 from perdure import clock
 from perdure.engine.scope import Frame, current_frame, enter_frame, leave_frame
 from perdure.engine.stillness import SETTLED_SECONDS, Standing, Watch
@@ -82,26 +84,23 @@ async def drive_async(flow: Generator[Operation, Any, T]) -> T:
             answer, error = None, raised
 
 
-class Commit:
+class Commit(Struct, eq=False):
     """Wait until a queued record is committed; a refusal stops the run."""
 
-    __slots__ = ("_active", "_ticket")
-
-    def __init__(self, active: Active, ticket: Ticket) -> None:
-        self._active = active
-        self._ticket = ticket
+    active: Active
+    ticket: Ticket
 
     def now(self) -> None:
         try:
-            self._active.writer.wait(self._ticket)
+            self.active.writer.wait(self.ticket)
         except (PerdureError, LeaseLost) as error:
-            raise self._active.fenced(error) from error
+            raise self.active.fenced(error) from error
 
     async def later(self) -> None:
         try:
-            await self._active.writer.wait_async(self._ticket)
+            await self.active.writer.wait_async(self.ticket)
         except (PerdureError, LeaseLost) as error:
-            raise self._active.fenced(error) from error
+            raise self.active.fenced(error) from error
 
 
 class Pause:
@@ -119,28 +118,16 @@ class Pause:
         await clock.pause_async(self._seconds)
 
 
-class Perform:
+class Perform(Struct, eq=False):
     """Execute a body of user code, opaque to the journal, within its timeout."""
 
-    __slots__ = ("_active", "_args", "_body", "_frame", "_kwargs", "_timeout", "thread")
-
-    def __init__(
-        self,
-        active: Active,
-        frame: Frame,
-        body: Callable[..., Any],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> None:
-        self._active = active
-        self._frame = frame
-        self._body = active.body_of(body)
-        self._args = args
-        self._kwargs = kwargs or {}
-        self._timeout = timeout
-        self.thread: threading.Thread | None = None
+    active: Active
+    frame: Frame
+    body: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    timeout: float | None = None
+    thread: threading.Thread | None = None
 
     @property
     def lingers(self) -> bool:
@@ -148,31 +135,32 @@ class Perform:
         return self.thread is not None and self.thread.is_alive()
 
     def now(self) -> Any:
-        active = self._active
+        active = self.active
         active.begin_body()
-        token = enter_frame(self._frame)
-        self._frame.blocking = asyncio._get_running_loop() is not None  # noqa: SLF001 - the public form raises
+        token = enter_frame(self.frame)
+        self.frame.blocking = asyncio._get_running_loop() is not None  # noqa: SLF001 - the public form raises
         try:
-            if self._timeout is None:
-                return self._body(*self._args, **self._kwargs)
-            return self._within_timeout(self._timeout)
+            body = active.body_of(self.body)
+            if self.timeout is None:
+                return body(*self.args, **self.kwargs)
+            return self._within_timeout(body, self.timeout)
         finally:
             leave_frame(token)
             active.end_body()
 
     async def later(self) -> Any:
-        active = self._active
+        active = self.active
         active.begin_body()
-        token = enter_frame(self._frame)
+        token = enter_frame(self.frame)
         try:
-            self._frame.blocking = True  # what a plain function does here, it does before the loop goes on
-            result = self._body(*self._args, **self._kwargs)
+            self.frame.blocking = True  # what a plain function does here, it does before the loop goes on
+            result = active.body_of(self.body)(*self.args, **self.kwargs)
             if not inspect.isawaitable(result):
                 return result
-            self._frame.blocking = False
-            if self._timeout is None:
+            self.frame.blocking = False
+            if self.timeout is None:
                 return await result
-            return await self._awaited(result, self._timeout)
+            return await self._awaited(result, self.timeout)
         finally:
             leave_frame(token)
             active.end_body()
@@ -186,7 +174,7 @@ class Perform:
                 raise
             raise self._too_slow(timeout) from error
 
-    def _within_timeout(self, timeout: float) -> Any:
+    def _within_timeout(self, body: Callable[..., Any], timeout: float) -> Any:
         """Run the body in a thread of its own; one that is too slow is left behind, still in flight."""
         outcome: list[Any] = []
         failure: list[BaseException] = []
@@ -194,11 +182,11 @@ class Perform:
 
         def execute() -> None:
             try:
-                outcome.append(context.run(self._body, *self._args, **self._kwargs))
+                outcome.append(context.run(body, *self.args, **self.kwargs))
             except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
                 failure.append(error)
 
-        self.thread = threading.Thread(target=execute, name=f"perdure-{self._frame.body}", daemon=True)
+        self.thread = threading.Thread(target=execute, name=f"perdure-{self.frame.body}", daemon=True)
         contextvars.Context().run(self.thread.start)
         self.thread.join(timeout)
         if failure:
@@ -209,7 +197,7 @@ class Perform:
 
     def _too_slow(self, timeout: float) -> DeadlineExceeded:
         return DeadlineExceeded(
-            f"{self._frame.body} took longer than its timeout of {timeout:g} s.",
+            f"{self.frame.body} took longer than its timeout of {timeout:g} s.",
             hint="raise timeout=, or let the retry policy attempt it again",
         )
 

@@ -308,7 +308,7 @@ def _perform(
             leave_in_doubt(prepared, attempt=attempt, why="it was cancelled while it was performed")
             raise
         except Exception as error:
-            seconds = clock.elapsed_seconds() - started
+            seconds = clock.seconds_since(started)
             failed, elapsed = attempt - forgiven, clock.wall_seconds() - since
             is_first = not key_at  # of an attempt under the same key before this one, no error can prove anything
             if is_first and proves_nothing_happened(error, certain=spec.certain, ambiguous=spec.ambiguous):
@@ -328,7 +328,7 @@ def _perform(
                 yield from _refuse_endless(prepared, error, attempt=attempt, failed=failed, seconds=seconds)
             attempt, key_at = settled.attempt, settled.key_at
             continue
-        return (yield from _confirm(prepared, value, attempt=attempt, seconds=clock.elapsed_seconds() - started))
+        return (yield from _confirm(prepared, value, attempt=attempt, seconds=clock.seconds_since(started)))
 
 
 def _refuse_endless(

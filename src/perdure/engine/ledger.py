@@ -49,12 +49,13 @@ class Touched(Struct):
     """Why something that must be kept could not be: the run stops after this record."""
 
     @property
-    def stored(self) -> tuple[tuple[bytes, bytes], ...]:
-        """The blobs as a record's append takes them."""
-        return tuple(self.blobs.items())
+    def said(self) -> tuple[tuple[Tracked, ...], tuple[Kept, ...], tuple[tuple[bytes, bytes], ...]]:
+        """The resources, the artifacts and the blobs as a record and its append take them."""
+        return tuple(self.resources.values()), tuple(self.artifacts), tuple(self.blobs.items())
 
 
-NOTHING: Final = Touched()
+SILENCE: Final = Touched().said
+"""What most steps say of resources."""
 
 
 class Ledger:

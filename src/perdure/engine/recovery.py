@@ -346,8 +346,9 @@ def observed(
     active: Active, touched: Touched, *, words: Iterable[str], by: str = "", taken: tuple[int, ...] = ()
 ) -> Generator[Operation, Any, None]:
     """Commit what was seen outside of any step."""
-    body = Observed(tuple(touched.resources.values()), tuple(words), by)
-    ticket, _ = active.submit(Kind.OBSERVED, None, body, stored=touched.stored, taken=taken, power=True)
+    resources, _, contents = touched.said
+    body = Observed(resources, tuple(words), by)
+    ticket, _ = active.submit(Kind.OBSERVED, None, body, stored=contents, taken=taken, power=True)
     yield Commit(active, ticket)
     active.resources.commit(touched)
 

@@ -42,9 +42,10 @@ class Signature:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by parameter name, defaults filled in; raises TypeError like the call itself would."""
-        if self._is_plain and not kwargs and self._needed <= len(args) <= len(self._names):
-            given = dict(zip(self._names, args, strict=False))
-            return given if len(given) == len(self._names) else self._defaults | given
+        count = len(args)
+        if self._is_plain and not kwargs and self._needed <= count <= len(self._names):
+            given = dict(zip(self._names, args))  # noqa: B905 - asked at every step, and saying it costs as much again
+            return given if count == len(self._names) else self._defaults | given
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:

@@ -9,7 +9,7 @@ from perdure.engine.active import Active, Stop
 from perdure.engine.call import Prepared, S, Spec, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform
 from perdure.engine.failure import describe_failure, exhausted, rebuild
-from perdure.engine.ledger import NOTHING, Touched
+from perdure.engine.ledger import SILENCE, Touched
 from perdure.engine.scope import Frame
 from perdure.errors import UnstorableValue
 from perdure.policy import ONCE, Retry, delay_seconds, may_retry
@@ -68,16 +68,17 @@ def step_flow(prepared: Prepared[Spec]) -> Generator[Operation, Any, Any]:
     if decision.not_before:
         longest = 2 * spec.retry.max_delay_seconds  # whatever became of the clock since
         yield Pause(min(decision.not_before - clock.wall_seconds(), longest))
-    yield from refuse_late(prepared, Kind.STEP, decision)
+    if decision.last is not None:
+        yield from refuse_late(prepared, Kind.STEP, decision)
     while True:
         if active.signal is not None or active.deadline_at:
             active.raise_if_stopped()
         started = clock.elapsed_seconds()
-        frame = Frame(active, prepared.frame.scope, body=spec.name, attempt=attempt, step_key=prepared.call.key)
+        frame = Frame(active, prepared.frame.scope, spec.name, prepared.call.key, attempt=attempt)
         try:
-            value = yield Perform(active, frame, spec.function, prepared.args, prepared.kwargs, timeout=spec.timeout)
+            value = yield Perform(active, frame, spec.function, prepared.args, prepared.kwargs, spec.timeout)
         except Exception as error:
-            seconds = clock.elapsed_seconds() - started
+            seconds = clock.seconds_since(started)
             elapsed = clock.wall_seconds() - since
             if not may_retry(spec.retry, failed_attempts=attempt, error=error, elapsed_seconds=elapsed):
                 raise (
@@ -86,11 +87,8 @@ def step_flow(prepared: Prepared[Spec]) -> Generator[Operation, Any, Any]:
             yield from record_attempt(prepared, error, attempt=attempt, seconds=seconds)
             attempt += 1
             continue
-        return (
-            yield from record_value(
-                prepared, Kind.STEP, value, attempt=attempt, seconds=clock.elapsed_seconds() - started
-            )
-        )
+        seconds = clock.seconds_since(started)
+        return (yield from record_value(prepared, Kind.STEP, value, attempt=attempt, seconds=seconds))
 
 
 def refuse_late(prepared: Prepared[S], kind: Kind, decision: Fresh) -> Generator[Operation, Any, None]:
@@ -109,24 +107,25 @@ def record_value(
     sealed, decoded = seal_result(prepared, value)
     raw, blob, stored = active.stored_value(sealed)
     state, dropped = active.state_changes()
-    touched = (yield from _touched(prepared, kind)) if active.resources.is_busy else NOTHING
+    touched = (yield from _touched(prepared, kind)) if active.resources.is_busy else None
+    resources, artifacts, contents = SILENCE if touched is None else touched.said
     body = Done(
         value=raw,
         blob=blob,
         attempt=attempt,
-        seconds=round(seconds, 6),
+        seconds=seconds,
         shown=prepared.shown(),
         state=state,
         dropped=dropped,
-        resources=tuple(touched.resources.values()),
-        artifacts=tuple(touched.artifacts),
+        resources=resources,
+        artifacts=artifacts,
         cost=active.spent(prepared.call.key),
     )
     power = True if kind is Kind.RECEIPT else None
-    ticket, _ = active.submit(kind, prepared.call, body, stored=(*stored, *touched.stored), power=power)
+    ticket, _ = active.submit(kind, prepared.call, body, stored=stored + contents, power=power)
     yield Commit(active, ticket)
-    active.publish_step(prepared.call, kind=spec.kind, seconds=seconds, attempt=attempt, failed=False, cost=body.cost)
-    if touched is not NOTHING:
+    active.publish_step(prepared.call, spec.kind, body)
+    if touched is not None:
         active.resources.commit(touched)
         heed_problem(active, touched)
     return decoded
@@ -153,23 +152,24 @@ def record_failure(
     ran_out = spec.retry.attempts > 1 and isinstance(error, spec.retry.on)
     failure = exhausted(spec.name, attempt, error) if ran_out else describe_failure(error)
     state, dropped = active.state_changes()
-    touched = (yield from _touched(prepared, kind)) if active.resources.is_busy else NOTHING
+    touched = (yield from _touched(prepared, kind)) if active.resources.is_busy else None
+    resources, artifacts, contents = SILENCE if touched is None else touched.said
     body = Done(
         failure=failure,
         attempt=attempt,
-        seconds=round(seconds, 6),
+        seconds=seconds,
         shown=prepared.shown(),
         state=state,
         dropped=dropped,
-        resources=tuple(touched.resources.values()),
-        artifacts=tuple(touched.artifacts),
+        resources=resources,
+        artifacts=artifacts,
         cost=active.spent(prepared.call.key),
     )
     power = True if kind is Kind.RECEIPT else None
-    ticket, _ = active.submit(kind, prepared.call, body, stored=touched.stored, power=power)
+    ticket, _ = active.submit(kind, prepared.call, body, stored=contents, power=power)
     yield Commit(active, ticket)
-    active.publish_step(prepared.call, kind=spec.kind, seconds=seconds, attempt=attempt, failed=True, cost=body.cost)
-    if touched is not NOTHING:
+    active.publish_step(prepared.call, spec.kind, body)
+    if touched is not None:
         active.resources.commit(touched)
         heed_problem(active, touched)
     return prepared.failed(rebuild(failure, spec.known_exception, name=spec.name))
@@ -198,7 +198,7 @@ def record_attempt(
         attempt=attempt,
         failure=describe_failure(error),
         next_at=clock.wall_seconds() + delay,
-        seconds=round(seconds, 6),
+        seconds=seconds,
         shown=prepared.shown(),
         cost=active.spent(prepared.call.key),
     )

@@ -191,7 +191,7 @@ def _answer(prepared: Prepared[WaitSpec], resolution: Resolution) -> Generator[O
         Kind.ANSWER, prepared.call, done, stored=stored, taken=resolution.taken, power=bool(resolution.taken) or None
     )
     yield Commit(active, ticket)
-    active.publish_step(prepared.call, kind="wait", seconds=0.0, attempt=1, failed=resolution.failure is not None)
+    active.publish_step(prepared.call, "wait", done)
     return done
 
 

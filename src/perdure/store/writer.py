@@ -19,6 +19,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from perdure import clock
 
 if TYPE_CHECKING:
@@ -32,17 +34,14 @@ MAX_BATCH: Final = 512
 _SMOOTHING: Final = 0.2
 
 
-class Ticket:
+class Ticket(Struct, eq=False):
     """One queued append, and how it ended."""
 
-    __slots__ = ("append", "done", "error", "taken", "waiter")
-
-    def __init__(self, append: Append) -> None:
-        self.append = append
-        self.taken = False
-        self.done = False
-        self.error: Outcome = None
-        self.waiter: asyncio.Future[None] | None = None
+    append: Append
+    taken: bool = False
+    done: bool = False
+    error: Outcome = None
+    waiter: asyncio.Future[None] | None = None
 
     def check(self) -> None:
         """Raise what became of the append, if it did not land."""
@@ -162,16 +161,13 @@ class Writer:
                 self._waiting -= 1
 
     def _commit_alone(self, ticket: Ticket) -> bool:
-        """Commit the append of a caller who has the lanes to itself, the short way; False where others are about."""
-        if self._lanes == 1:
+        """Commit the append of a caller who has a turn to itself, the short way; False where others are about."""
+        if len(self._queue) > 1 or (self._lanes > 1 and not self._take_alone(ticket)):
             return False
-        append = ticket.append
-        with self._taking:
-            if self._under_way or len(self._queue) > 1 or ticket.taken:
-                return False
+        if self._lanes == 1:
             self._queue.popleft()
-            self._under_way.add(append.run.run_id)
-            ticket.taken = True
+        started = clock.elapsed_seconds()
+        append = ticket.append
         try:
             (ticket.error,) = self._store.append_all((append,), power=append.power)
         except Exception as error:  # noqa: BLE001 - as for a batch
@@ -181,13 +177,28 @@ class Writer:
             raise
         finally:
             ticket.done = True
-            with self._taking:
-                is_awaited = self._waiting or self._holds_back
-                if not is_awaited:
-                    self._under_way.discard(append.run.run_id)
-            if is_awaited and self._let_go([ticket]):
-                self._ask_thread()
+            if self._lanes > 1:
+                self._let_alone_go(ticket)
+        self._learn(started)
         return True
+
+    def _take_alone(self, ticket: Ticket) -> bool:
+        """Take the only append there is out of the queue, where no other is under way."""
+        with self._taking:
+            if self._under_way or len(self._queue) > 1 or ticket.taken:
+                return False
+            self._queue.popleft()
+            self._under_way.add(ticket.append.run.run_id)
+            ticket.taken = True
+            return True
+
+    def _let_alone_go(self, ticket: Ticket) -> None:
+        with self._taking:
+            is_awaited = self._waiting or self._holds_back
+            if not is_awaited:
+                self._under_way.discard(ticket.append.run.run_id)
+        if is_awaited and self._let_go([ticket]):
+            self._ask_thread()
 
     def _commit_queued(self) -> bool:
         """Commit what is queued in one transaction, by whoever has a turn; False where nothing could be taken."""
@@ -207,8 +218,12 @@ class Writer:
             raise
         finally:
             self._finish(batch, outcomes)
-        self._smoothed_seconds += _SMOOTHING * (clock.elapsed_seconds() - started - self._smoothed_seconds)
+        self._learn(started)
         return True
+
+    def _learn(self, started: float) -> None:
+        """How long commits take lately."""
+        self._smoothed_seconds += _SMOOTHING * (clock.elapsed_seconds() - started - self._smoothed_seconds)
 
     def _take(self) -> list[Ticket]:
         """Take this turn's share out of the queue."""

@@ -155,7 +155,7 @@ class ModelCall(Prepared[Spec]):
         if usage.tokens:
             self.active.spend(self.call.key, Cost(usage.tokens, dollars(usage, self.conduct.prices)))
         self.conduct.write_notes()
-        seconds = clock.elapsed_seconds() - self._began
+        seconds = clock.seconds_since(self._began)
         yield from record_value(self, Kind.STEP, answer, attempt=1, seconds=seconds)
         self._learn(answer)
         return answer

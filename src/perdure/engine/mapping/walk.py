@@ -18,7 +18,7 @@ from msgspec import Raw
 from perdure import clock, events
 from perdure.engine.active import Failed, Stop
 from perdure.engine.drive import Commit, Operation
-from perdure.engine.ledger import NOTHING, Touched
+from perdure.engine.ledger import SILENCE, Touched
 from perdure.engine.mapping.item import Once, Outcome, Performer, Pure, item_key
 from perdure.engine.mapping.lanes import Lanes, Tasks, Threads
 from perdure.engine.mapping.mapped import Summary, read_lot
@@ -182,7 +182,8 @@ class Walk:
         if not self._ready:
             return
         ready, now = self._ready, clock.elapsed_seconds()
-        touched = (yield from self._touched(ready)) if self._active.resources.is_busy else NOTHING
+        touched = (yield from self._touched(ready)) if self._active.resources.is_busy else None
+        resources, artifacts, contents = SILENCE if touched is None else touched.said
         lot = _lot_of(ready)
         address, stored = blobs.pack(_encode(lot))
         body = Batch(
@@ -192,20 +193,20 @@ class Walk:
             items=digest_of(item for item, _ in ready),
             failed=len(lot.failures),
             seconds=round(now - self._since, 6),
-            resources=tuple(touched.resources.values()),
-            artifacts=tuple(touched.artifacts),
+            resources=resources,
+            artifacts=artifacts,
             cost=self._active.spent(self._prepared.call.key),
         )
         self._ready, self._ready_bytes = [], 0
         ticket, _ = self._active.submit(
-            Kind.BATCH, self._prepared.call, body, stored=((address, stored), *touched.stored), deliveries=0
+            Kind.BATCH, self._prepared.call, body, stored=((address, stored), *contents), deliveries=0
         )
         self._since = now
         self._count(body)
         yield Commit(self._active, ticket)
         self._active.movements += 1
         self._tell()
-        if touched is not NOTHING:
+        if touched is not None:
             self._active.resources.commit(touched)
             heed_problem(self._active, touched)
 
@@ -239,7 +240,7 @@ class Walk:
         if active.signal is not None:
             raise active.signal
         summary = Summary(self._first, self._failed, bytes(self._lots))
-        yield from record_value(prepared, Kind.STEP, summary, attempt=1, seconds=self._seconds)
+        yield from record_value(prepared, Kind.STEP, summary, attempt=1, seconds=round(self._seconds, 6))
         self._tell(ended=True)
         return summary
 
@@ -247,7 +248,7 @@ class Walk:
         """Record that an item failed: a run that fails of it attempts it anew when it is resumed."""
         prepared = self._prepared
         raised: Exception = yield from record_failure(
-            prepared, Kind.STEP, error, attempt=attempt, seconds=self._seconds
+            prepared, Kind.STEP, error, attempt=attempt, seconds=round(self._seconds, 6)
         )
         raised.add_note(f"perdure: {prepared.spec.name} failed at item {item.index:,}: {item.shown}")
         raised.__cause__ = error

@@ -101,7 +101,8 @@ def write_lone(connection: Connection, append: Append) -> bool:
     A step changes only what grows with a journal, as long as the run is still moving: less to send, less to compute.
     """
     run, record = append.run, append.records[0]
-    if only_grows(run, record) and APPEND_STEP.send(connection, _step(run, record)).command_tuples:
+    is_step = only_grows(run, append.records) and record.at == run.updated_at and record.epoch == run.epoch
+    if is_step and APPEND_STEP.send(connection, _step(run, record)).command_tuples:
         return True
     return bool(write(connection, [_extension(append, 0, None)]))
 
@@ -136,29 +137,27 @@ def _round_after(rounds: list[dict[str, Extension]], known: dict[str, Extension]
 
 
 def _step(run: Run, record: Record) -> list[bytes]:
-    """The values of `append_step` as they are sent, each written by itself: every step does this."""
+    """The values of `append_step` as they are sent, each written by itself: every step does this.
+
+    The rest of the record follows from the row: it is the newest, so that its digest is the head of the journal.
+    """
     return [
         FLOAT(run.updated_at),
         BIGINT(run.deliveries),
         BIGINT(run.steps),
         BIGINT(run.suspects),
-        BIGINT(run.length),
         BIGINT(run.tokens),
         FLOAT(run.dollars),
         run.head,
         run.digest,
         run.run_id.encode(),
         BIGINT(run.epoch),
-        BIGINT(run.length - 1),
         BIGINT(record.seq),
         record.kind.encode(),
         record.key.encode(),
         record.name.encode(),
         record.arguments,
-        FLOAT(record.at),
-        BIGINT(record.epoch),
         record.body.encode(),
-        record.digest,
     ]
 
 

@@ -85,12 +85,12 @@ SELECT run, %s::bigint, %s::text, %s::text, %s::text, %s::bytea, %s::float8, %s:
 -- name: append_step
 WITH fenced AS (
     UPDATE runs SET updated_at = %s::float8, deliveries = %s::bigint, steps = %s::bigint, suspects = %s::bigint,
-                    length = %s::bigint, tokens = %s::bigint, dollars = %s::float8, head = %s::bytea, digest = %s::bytea
+                    length = length + 1, tokens = %s::bigint, dollars = %s::float8, head = %s::bytea, digest = %s::bytea
     WHERE run_id = %s::text AND epoch = %s::bigint AND length = %s::bigint AND state = 'running'
-    RETURNING run
+    RETURNING run, length - 1 AS seq, updated_at, epoch, head
 )
 INSERT INTO records (run, seq, kind, key, name, arguments, at, epoch, body, digest)
-SELECT run, %s::bigint, %s::text, %s::text, %s::text, %s::bytea, %s::float8, %s::bigint, %s::text, %s::bytea FROM fenced
+SELECT run, seq, %s::text, %s::text, %s::text, %s::bytea, updated_at, epoch, %s::text, head FROM fenced
 
 -- name: append_many
 WITH given AS (

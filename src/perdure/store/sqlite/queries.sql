@@ -53,6 +53,7 @@ WHERE run = ? AND run_id = ? AND epoch = ? AND length = ?
 UPDATE runs SET updated_at = ?, deliveries = ?, steps = ?, suspects = ?, length = ?, tokens = ?, dollars = ?, head = ?,
                 digest = ?
 WHERE run = ? AND run_id = ? AND epoch = ? AND length = ? AND state = 'running'
+RETURNING (SELECT base FROM meta)
 
 -- name: insert_record
 INSERT INTO records (run, seq, kind, key, name, arguments, at, epoch, body, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -340,20 +340,26 @@ class SqliteStore:
         run = append.run
         number = self._number(run.run_id)
         fence = (number, run.run_id, epoch, run.length - len(append.records))
-        if not (only_grows(run, *append.records) and self._lengthen(run, fence)):
+        lengthened = self._lengthen(run, fence) if only_grows(run, append.records) else []
+        if not lengthened:
             self._connection.execute(Q["update_run"], (*changeable(run), *fence))
             if self._connection.changes() != 1:
                 return LeaseLost(f"Run {run.name} is held by another worker now.")
         self._insert(number, append.records, append.blobs)
         for mail_id in append.taken:
             self._take(mail_id, run)
+        base = lengthened[0][0] if lengthened and append.records else None
+        self._pen.commits = base + self._connection.last_insert_rowid() if isinstance(base, int) else 0
         return None
 
-    def _lengthen(self, run: Run, fence: tuple[int, str, int, int]) -> bool:
-        """Change only what grows with a journal, so that a step writes no index; whether the run was still moving."""
+    def _lengthen(self, run: Run, fence: tuple[int, str, int, int]) -> list[tuple[Any, ...]]:
+        """Change only what grows with a journal, so that a step writes no index.
+
+        The answer is empty where the run no longer moves, and says otherwise from where the commits are counted.
+        """
         progress = (run.updated_at, run.deliveries, run.steps, run.suspects, run.length)
-        self._connection.execute(Q["extend_run"], (*progress, run.tokens, run.dollars, run.head, run.digest, *fence))
-        return self._connection.changes() == 1
+        values = (*progress, run.tokens, run.dollars, run.head, run.digest, *fence)
+        return self._connection.execute(Q["extend_run"], values).fetchall()
 
     def _number(self, run_id: str) -> int:
         """The run's number in this file; 0, which no run has, where there is none."""

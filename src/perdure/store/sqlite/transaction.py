@@ -31,6 +31,8 @@ class Pen:
         self.fork = fork
         self.lock = lock
         self.broken: PerdureError | None = None
+        self.commits = 0
+        """How many the database will remember after the open transaction; 0 where that has to be asked."""
         self._power = True
 
     def begin(self, *, power: bool) -> None:
@@ -38,6 +40,7 @@ class Pen:
         self.fork.refuse()
         if self.broken is not None:
             raise self.broken
+        self.commits = 0
         self.sync_on_commit(power)
         self.connection.execute(Q["begin"])
 
@@ -86,7 +89,7 @@ class Transaction:
                 self._fail(error)
                 return False
             try:
-                commits = count_commits(pen.connection) if self._counted else 0
+                commits = (pen.commits or count_commits(pen.connection)) if self._counted else 0
                 pen.connection.execute(Q["commit"])
                 pen.mark.advance(commits, synced=self._power)
             except BaseException as refusal:
