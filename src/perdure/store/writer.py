@@ -164,10 +164,10 @@ class Writer:
         """Commit the append of a caller who has a turn to itself, the short way; False where others are about."""
         if len(self._queue) > 1 or (self._lanes > 1 and not self._take_alone(ticket)):
             return False
+        append, started = ticket.append, 0.0
         if self._lanes == 1:
             self._queue.popleft()
-        started = clock.elapsed_seconds()
-        append = ticket.append
+            started = clock.elapsed_seconds()
         try:
             (ticket.error,) = self._store.append_all((append,), power=append.power)
         except Exception as error:  # noqa: BLE001 - as for a batch
@@ -179,7 +179,8 @@ class Writer:
             ticket.done = True
             if self._lanes > 1:
                 self._let_alone_go(ticket)
-        self._learn(started)
+        if self._lanes == 1:
+            self._learn(started)
         return True
 
     def _take_alone(self, ticket: Ticket) -> bool:

@@ -150,6 +150,7 @@ class SqliteStore:
             self._mark = Mark(self._beside("mark"))
             self._opened.callback(self._mark.close)
             self._pen = Pen(self.path, self._connection, self._mark, self._fork, self._writing)
+            self._opened.callback(self._pen.log_room.close)
             self._notice_loss()
 
     def _open_reader(self) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import apsw
 
 from perdure.store.sqlite.connect import explain, rollback
+from perdure.store.sqlite.log import LogRoom
 from perdure.store.sqlite.statements import Q, count_commits
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Pen:
         self.path = path
         self.connection = connection
         self.mark = mark
+        self.log_room = LogRoom(path.with_name(f"{path.name}-wal"))
         self.fork = fork
         self.lock = lock
         self.broken: PerdureError | None = None
@@ -43,6 +45,8 @@ class Pen:
         self.commits = 0
         self.sync_on_commit(power)
         self.connection.execute(Q["begin"])
+        if power:
+            self.log_room.make()
 
     def sync_on_commit(self, power: bool) -> None:  # noqa: FBT001 - named at the only call
         """Let commits wait for the device from now on, or not."""
