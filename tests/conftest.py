@@ -16,9 +16,10 @@ from tests import scratch, summary
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell that starts the tests in its background has Ctrl-C ignored, and all they start would inherit that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# What a shell starts in its background, or by `nohup`, ignores these, and all that the tests start would inherit that.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])

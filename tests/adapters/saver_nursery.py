@@ -37,8 +37,8 @@ def main(store: str, folder: str) -> None:
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         told = Path(folder, f"{name}.moments")
-        count = told.read_text() if told.exists() else "0"
-        print(os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, count, flush=True)
+        count = told.read_text() if told.exists() else ""  # which it also is where the kill came before it was told
+        print(os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, count or "0", flush=True)
 
 
 def converse(store: str, folder: Path, name: str, *, moment: int) -> None:

@@ -114,15 +114,6 @@ class Place:
         return Ended(done.returncode, done.stdout, done.stderr)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def heeded() -> None:
-    """What is started in the background, or by `nohup`, ignores some signals, and so would all that it starts."""
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            interrupts = number == signal.SIGINT
-            signal.signal(number, signal.default_int_handler if interrupts else signal.SIG_DFL)
-
-
 @pytest.fixture(scope="session")
 def together() -> Iterator[Nursery]:
     """A process that has loaded the frameworks of the tests' own environment, one after the other takes longer."""
