@@ -11,11 +11,11 @@ from tests import environments
 ROOT = Path(__file__).parents[2]
 
 
-def python_with(extra: str) -> str:
-    """The interpreter of an environment with perdure's own dependencies, those of an extra, and pytest."""
+def python_with(*extras: str) -> str:
+    """The interpreter of an environment with perdure's own dependencies, those of these extras, and pytest."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = [*project["dependencies"], *project["optional-dependencies"][extra], "pytest>=8.3"]
-    return environments.python_with(needed, name=extra)
+    wanted = [package for extra in extras for package in project["optional-dependencies"][extra]]
+    return environments.python_with([*project["dependencies"], *wanted, "pytest>=8.3"], name="-".join(extras))
 
 
 def file_of(page: str, folder: Path) -> Path:
