@@ -89,6 +89,12 @@ def write(connection: Connection, extensions: list[Extension]) -> set[str]:
     return {extensions[place].run.run_id for place in numbers(APPEND_MANY.execute(connection, _many(extensions)))}
 
 
+def is_lone(batch: Sequence[Append]) -> bool:
+    """Whether a batch is what a step of a run that is alone makes of it: one record, and nothing beside it."""
+    append = batch[0]
+    return len(batch) == len(append.records) == 1 and not append.blobs and not append.taken
+
+
 def write_lone(connection: Connection, append: Append) -> bool:
     """Write the one record of an append; whether its fence held.
 

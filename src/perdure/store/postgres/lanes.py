@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from psycopg import errors as server
 
 from perdure.errors import InternalError, PerdureError
-from perdure.store.postgres.append import Extension, complete, refused, rounds_of, write, write_lone
+from perdure.store.postgres.append import Extension, complete, is_lone, refused, rounds_of, write, write_lone
 from perdure.store.postgres.connect import Line, Patience, fetch
 from perdure.store.postgres.refusal import AGAIN, BROKEN
 
@@ -59,9 +59,8 @@ class Lanes:
 
     def _append(self, line: Line, batch: Sequence[Append]) -> list[Outcome]:
         try:
-            first = batch[0]
-            if len(batch) == len(first.records) == 1 and not first.blobs and not first.taken:  # what a lone run makes
-                return [None if line.once(write_lone, first) else refused(first.run)]
+            if is_lone(batch):
+                return [None if line.once(write_lone, batch[0]) else refused(batch[0].run)]
             rounds = rounds_of(batch)
             landed = line.once(_written, rounds)
         except (*BROKEN, *AGAIN) as error:

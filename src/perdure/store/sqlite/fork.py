@@ -43,7 +43,7 @@ class Forks:
 
     def refuse(self) -> None:
         """Let only the process that opened the database go on."""
-        if os.getpid() != self._pid:  # as in `is_child`: every step asks
+        if self.is_child:
             raise UsageError(
                 "This process was forked from one that has the store open.",
                 safe="the parent's runs are untouched.",
