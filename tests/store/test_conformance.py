@@ -21,7 +21,7 @@ from perdure.errors import (
     StoreError,
     UnknownRun,
 )
-from perdure.records import Delivery, Ended, Kind, Repaired, RunState, WaitReason, read_body
+from perdure.records import Append, Delivery, Ended, Kind, Repaired, RunState, WaitReason, extended, read_body
 from perdure.store import blobs
 from perdure.store.lease import Park, Presence, claim, read_park, write_park
 from perdure.store.protocol import Finding, Which
@@ -283,6 +283,14 @@ class TestClaim:
 
 
 class TestAppend:
+    def test_record_keeps_a_time_that_is_not_that_of_its_row(self, store: Store, other: Store) -> None:
+        """A record is bound by its own digest, whichever way a store finds short."""
+        run = held_run(store)
+        record = msgspec.structs.replace(step(run).records[0], at=run.updated_at + 1)
+        after, records = extended(run, at=run.updated_at + 2, records=(record,), deliveries=0, steps=1)
+        assert store.append_all([Append(after, records)], power=True) == [None]
+        assert [each.at for each in other.load_journal("run-1")][-1] == run.updated_at + 1
+
     def test_row_and_records_land_together(self, store: Store, other: Store) -> None:
         one = step(held_run(store))
         assert outcome_of(store, one) is None

@@ -145,6 +145,10 @@ class Crew:
             found = {run.run_id: status_of(store, run, Commands()) for run in store.list_runs()}
         return {run_id: (status.state, status.reason) for run_id, status in found.items()}
 
+    def unsettled(self) -> set[str]:
+        """The runs that go on without anybody's doing; asked of the store, as the dead tell nothing any more."""
+        return {run_id for run_id, (state, _) in self.states().items() if state in ("queued", "running")}
+
     def kill(self, process: subprocess.Popen[str]) -> None:
         process.send_signal(signal.SIGKILL)
         assert process.wait(PATIENCE) == -signal.SIGKILL

@@ -89,7 +89,7 @@ def accept_others(crew: Crew) -> None:
 def check_poisoned(crew: Crew, run: str, *, cause: str) -> None:
     """Everybody else has completed, once; the killer is parked after three, and says why and what to do."""
     crew.until(lambda: any(each["event"] == "run_refused" and each["run_id"] == run for each in crew.told))
-    crew.until(lambda: not {state for state, _ in crew.states().values()} & {"queued", "running"})
+    crew.until(lambda: not crew.unsettled())
     states = collections.Counter(crew.states().values())
     assert states == {("completed", ""): OTHERS, ("waiting", "parked"): 1}
     assert len({line for line in crew.log() if line.startswith("deliver ")}) == OTHERS

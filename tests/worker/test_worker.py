@@ -49,13 +49,13 @@ def test_many_workers_execute_each_run_once_while_they_are_killed(crew: Crew) ->
     workers = [crew.worker("--concurrency", "3") for _ in range(3)]
     while kills < 4:
         progress = len(crew.log())
-        crew.until(lambda progress=progress: len(crew.log()) > progress + 20 or runs <= set(crew.ended()))
-        if runs <= set(crew.ended()):
+        crew.until(lambda progress=progress: len(crew.log()) > progress + 20 or not crew.unsettled())
+        if not crew.unsettled():
             break
         crew.kill(workers.pop(0))
         kills += 1
         workers.append(crew.worker("--concurrency", "3"))
-    crew.until(lambda: not {state for state in crew.states().values() if state[0] in ("queued", "running")})
+    crew.until(lambda: not crew.unsettled())
     states = crew.states()
     in_doubt = [run for run, state in states.items() if state == ("waiting", "in_doubt")]
     odd = [run for run, state in states.items() if run not in in_doubt and state != ("completed", "")]
