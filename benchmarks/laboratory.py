@@ -19,7 +19,8 @@ from benchmarks.report import PerStep
 ROOT = Path(__file__).resolve().parent.parent
 TRIAL_SECONDS_MAX = 1800
 OPTIONAL = ("dbos", "langgraph", "langchain_core", "aiosqlite", "absurd_sdk", "absurdctl", "psycopg")
-SILENCED = ("PERDURE_", "DBOS_", "LANGSMITH_", "LANGCHAIN_", "OTEL_", "ABSURD_", "PG")
+SILENCED = ("PERDURE_", "DBOS_", "LANGSMITH_", "LANGCHAIN_", "OTEL_", "ABSURD_", "PG", "PYTHONDONTWRITEBYTECODE")
+"""Variables of the caller's that no trial gets; without bytecode a checkout is compiled anew at every start of it."""
 STRACE = ("strace", "-f", "-c", "-e", "trace=fdatasync,fsync", "-o")
 
 Measured = dict[str, float]

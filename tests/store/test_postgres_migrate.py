@@ -25,8 +25,8 @@ from tests.postgres import schema_url
 from tests.sampling import every
 from tests.store.proxy import Proxy
 
-NEWEST = len(load_schema("perdure.store.postgres"))
-NEWEST_FILE = len(load_schema("perdure.store.sqlite"))
+NEWEST = len(load_schema("postgres"))
+NEWEST_FILE = len(load_schema("sqlite"))
 OLD = 2
 TOGETHER = 8
 
@@ -45,7 +45,7 @@ def make_old(url: str) -> None:
         connection.execute(f"CREATE SCHEMA {read_location(url).schema}")
         connection.execute("CREATE TABLE meta (one BIGINT PRIMARY KEY, version BIGINT NOT NULL)")
         connection.execute("INSERT INTO meta VALUES (1, %s)", (OLD,))
-        for statements in load_schema("perdure.store.postgres")[:OLD]:
+        for statements in load_schema("postgres")[:OLD]:
             for statement in statements:
                 connection.execute(statement)
 
@@ -146,7 +146,7 @@ def test_killed_migration_leaves_old_or_new(url: str, fresh: Any, moment: bytes,
 def make_old_file(path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     connection = apsw.Connection(str(path))
-    for statements in load_schema("perdure.store.sqlite")[: OLD + 2]:
+    for statements in load_schema("sqlite")[: OLD + 2]:
         for statement in statements:
             connection.execute(statement)
     connection.pragma("application_id", APPLICATION_ID)

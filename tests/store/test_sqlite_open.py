@@ -164,7 +164,7 @@ class TestSchema:
     def test_from_scratch_equals_by_migration_from_every_version(self, tmp_path: Path) -> None:
         scratch = tmp_path / "scratch.db"
         SqliteStore(scratch).close()
-        schema = load_schema("perdure.store.sqlite")
+        schema = load_schema("sqlite")
         for version in range(len(schema) + 1):
             path = tmp_path / f"from-{version}.db"
             path.touch()
@@ -181,7 +181,7 @@ class TestSchema:
         store = SqliteStore(path)
         run = land(store, step(held_run(store)))
         store.close()
-        newer = [*load_schema("perdure.store.sqlite"), ["CREATE TABLE later (at REAL NOT NULL) STRICT"]]
+        newer = [*load_schema("sqlite"), ["CREATE TABLE later (at REAL NOT NULL) STRICT"]]
         monkeypatch.setattr(connect, "load_schema", lambda _: newer)
         store = SqliteStore(path)
         assert not store.created
@@ -191,18 +191,18 @@ class TestSchema:
 
     def test_older_store_is_migrated_by_whoever_looks_first(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(connect, "load_schema", lambda package: load_schema(package)[:1])
+            patched.setattr(connect, "load_schema", lambda store: load_schema(store)[:1])
             SqliteStore(path).close()
         looking = SqliteStore(path, create=False)
         assert looking.count_runs(Which()) == 0
         assert looking.find_runs(Which()) == []
         looking.close()
-        assert self.dump(path)[-1][0] == len(load_schema("perdure.store.sqlite"))
+        assert self.dump(path)[-1][0] == len(load_schema("sqlite"))
 
     def test_migration_that_fails_half_way_changes_nothing(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         SqliteStore(path).close()
         before = self.dump(path)
-        broken = [*load_schema("perdure.store.sqlite"), ["CREATE TABLE later (at REAL) STRICT", "CREATE NONSENSE"]]
+        broken = [*load_schema("sqlite"), ["CREATE TABLE later (at REAL) STRICT", "CREATE NONSENSE"]]
         with monkeypatch.context() as patched:
             patched.setattr(connect, "load_schema", lambda _: broken)
             with pytest.raises(PerdureError):

@@ -194,7 +194,8 @@ class Active:
             self.saved_seconds += decision.done.seconds
             if decision.done.cost is not None:
                 self.saved = added(self.saved, decision.done.cost)
-            self._note_state(decision.done)
+            if decision.done.state or decision.done.dropped:
+                self._note_state(decision.done)
         elif type(decision) is Verdicted:
             self.replayed += 1
         elif not self._announced:

@@ -242,11 +242,11 @@ def _async_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, A
 
 
 def _replayed(prepared: Prepared[S], decision: Replayed) -> Any:
-    if prepared.spec.kind == "effect":
-        prepared.active.unvisited.pop(approval_key(prepared.call.key), None)
+    if prepared.spec.kind != "effect":
+        return prepared.recorded(decision.done)
+    prepared.active.unvisited.pop(approval_key(prepared.call.key), None)
     value = prepared.recorded(decision.done)
-    if prepared.spec.kind == "effect":
-        note_undoable(prepared, value)
+    note_undoable(prepared, value)
     return value
 
 

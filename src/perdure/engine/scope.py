@@ -19,10 +19,12 @@ from msgspec import Struct
 
 from perdure.engine.stillness import Looping, Returning
 from perdure.errors import Signal, UsageError
+from perdure.hooks import loaded, when_imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+    from types import ModuleType
 
     from perdure.engine.active import Active
     from perdure.engine.stillness import Worker
@@ -224,27 +226,27 @@ def _end_task(strand: Frame, task: asyncio.Future[Any]) -> None:
 
 
 class Carriers:
-    """The patches on threads and executors, in place while at least one run is active."""
+    """The patches on threads and executors, in place while at least one run is active.
+
+    Process pools are slow to import and most programs have none: what is not loaded yet is patched when it is.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._active = 0
+        self._awaited: set[str] = set()
         self._originals: list[tuple[type, str, Any]] = []
 
     def acquire(self) -> None:
         """A run became active."""
+        for name in _SEAMS.keys() - self._awaited:
+            when_imported(name, self._patch_if_active)
+            self._awaited.add(name)
         with self._lock:
             self._active += 1
             if self._active == 1:
-                # Process pools are slow to import, so a program pays for them with its first run.
-                import multiprocessing.process
-                from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-
-                self._replace(threading.Thread, "start", _thread_start)
-                self._replace(ThreadPoolExecutor, "submit", _pool_submit)
-                self._replace(ProcessPoolExecutor, "submit", _process_submit)
-                self._replace(multiprocessing.process.BaseProcess, "start", _process_start)
-                self._replace(asyncio.BaseEventLoop, "run_forever", _loop_run)
+                for module in filter(None, map(loaded, _SEAMS)):
+                    self._patch(module)
 
     def release(self) -> None:
         """A run is no longer active."""
@@ -255,13 +257,19 @@ class Carriers:
                     setattr(owner, name, original)
                 self._originals.clear()
 
-    def _replace(self, owner: type, name: str, build: Callable[[Any], Any]) -> None:
+    def _patch_if_active(self, module: ModuleType) -> None:
+        with self._lock:
+            if self._active:
+                self._patch(module)
+
+    def _patch(self, module: ModuleType) -> None:
+        owner_name, name, build = _SEAMS[module.__name__]
+        owner = getattr(module, owner_name)
+        if any(owner is patched for patched, *_ in self._originals):
+            return
         original = getattr(owner, name)
         self._originals.append((owner, name, original))
         setattr(owner, name, functools.wraps(original)(build(original)))
-
-
-carriers: Final = Carriers()
 
 
 def _thread_start(original: Callable[..., None]) -> Callable[..., None]:
@@ -380,3 +388,15 @@ def _is_wait_for() -> bool:
             return False
         frame = frame.f_back
     return frame.f_code is _WAIT_FOR
+
+
+_SEAMS: Final = {
+    "threading": ("Thread", "start", _thread_start),
+    "concurrent.futures.thread": ("ThreadPoolExecutor", "submit", _pool_submit),
+    "concurrent.futures.process": ("ProcessPoolExecutor", "submit", _process_submit),
+    "multiprocessing.process": ("BaseProcess", "start", _process_start),
+    "asyncio.base_events": ("BaseEventLoop", "run_forever", _loop_run),
+}
+"""What is patched in which module, and by what."""
+
+carriers: Final = Carriers()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,7 +39,6 @@ class Signature:
         self._is_plain = all(parameter.kind in _PLAIN for parameter in parameters)
         self._defaults = {name: parameter.default for name, parameter in self._signature.parameters.items()}
         self._needed = sum(default is inspect.Parameter.empty for default in self._defaults.values())
-        self._annotations: tuple[object, dict[str, object]] | None = None
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by parameter name, defaults filled in; raises TypeError like the call itself would."""
@@ -67,19 +67,19 @@ class Signature:
         self._signature.bind(*bound.args, **bound.kwargs)
         return bound
 
-    @property
+    @functools.cached_property
     def returns(self) -> object:
         """The return annotation, resolved; Any where there is none."""
-        if self._annotations is None:
-            self._annotations = codec.resolve_annotations(self.function)
         return self._annotations[0]
 
     @property
     def parameters(self) -> dict[str, object]:
         """The parameter annotations, resolved."""
-        if self._annotations is None:
-            self._annotations = codec.resolve_annotations(self.function)
         return self._annotations[1]
+
+    @functools.cached_property
+    def _annotations(self) -> tuple[object, dict[str, object]]:
+        return codec.resolve_annotations(self.function)
 
 
 def is_storable_text(text: object, characters: int) -> bool:

@@ -92,13 +92,13 @@ def schema_versions(settings: Settings) -> tuple[int, int]:
         with _needing_psycopg():
             from perdure.store.postgres.migrate import read_version as version_on_server
         found = version_on_server(settings.store, seconds=settings.open_seconds)
-        return found, len(load_schema("perdure.store.postgres"))
+        return found, len(load_schema("postgres"))
     if path is None:
         raise _unknown(settings.store)
     from perdure.store.sqlite.connect import read_version  # loads the engine only when it is used
 
     found = read_version(Path(path).expanduser().absolute(), busy_seconds=settings.open_seconds)
-    return found, len(load_schema("perdure.store.sqlite"))
+    return found, len(load_schema("sqlite"))
 
 
 def examined_server(settings: Settings) -> Examined:

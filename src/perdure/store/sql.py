@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.records import Kind, RunState
@@ -12,25 +12,23 @@ from perdure.records import Kind, RunState
 if TYPE_CHECKING:
     from perdure.records import Record, Run
 
+_HERE: Final = Path(__file__).parent  # not by importlib.resources, which takes as long to import as all of a store
 _NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _RUNNING: Final = str(RunState.RUNNING)
 _TURNS: Final = frozenset({Kind.DELIVERY, Kind.ENDED, Kind.REPAIRED})
 """Records with which a run may change its state, its holder or what it waits for; the others only make it longer."""
 
 
-def load_queries(package: str) -> dict[str, str]:
-    """Every statement of the package's queries.sql, by name."""
-    parts = _NAME.split((files(package) / "queries.sql").read_text(encoding="utf-8"))
+def load_queries(store: str) -> dict[str, str]:
+    """Every statement of a store's queries.sql, by name."""
+    parts = _NAME.split((_HERE / store / "queries.sql").read_text(encoding="utf-8"))
     return {name: _squeezed(text) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 @functools.cache
-def load_schema(package: str) -> tuple[tuple[str, ...], ...]:
+def load_schema(store: str) -> tuple[tuple[str, ...], ...]:
     """The numbered schema files in order, each as its statements; they are asked for whenever a store is opened."""
-    folder = files(package) / "schema"
-    numbered = sorted(
-        (entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name
-    )
+    numbered = sorted((_HERE / store / "schema").glob("*.sql"))
     blocks = (entry.read_text(encoding="utf-8").split("\n;\n") for entry in numbered)
     return tuple(tuple(filter(None, map(_squeezed, each))) for each in blocks)
 

@@ -14,11 +14,11 @@ import tomllib  # noqa: F401 - what every process of a trial would load for itse
 
 import msgspec
 
-from perdure.adapters.hooks import when_imported
 from perdure.adapters.http import httpx
 from perdure.adapters.script import execution
 from perdure.adapters.script.order import CHILD, Order
 from perdure.adapters.tools import perform, seams
+from perdure.hooks import when_imported
 from tests.adapters import late
 from tests.crash import killer
 

@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock, codec
-from perdure.adapters.hooks import catch_up
 from perdure.adapters.http import wire
 from perdure.adapters.http.body import Body
 from perdure.adapters.http.conversation import difference, shared
@@ -31,6 +30,7 @@ from perdure.engine.drive import drive, drive_async
 from perdure.engine.scope import current_frame
 from perdure.engine.step import record_value
 from perdure.errors import PerdureError, Signal
+from perdure.hooks import catch_up
 from perdure.policy import ONCE
 from perdure.records import Cost, Kind
 from perdure.replay import Replayed

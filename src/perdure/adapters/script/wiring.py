@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock, codec
-from perdure.adapters.hooks import when_imported
 from perdure.adapters.http import aiohttp, httpx, urllib3
 from perdure.adapters.http.canonical import Reader
 from perdure.adapters.http.matching import MODEL, Recorded
@@ -30,6 +29,7 @@ from perdure.adapters.userland.modules import roots_of
 from perdure.adapters.userland.outside import audit_processes, watch
 from perdure.adapters.userland.values import Values, merged
 from perdure.errors import Signal
+from perdure.hooks import when_imported
 from perdure.records import Kind, Note
 
 if TYPE_CHECKING:

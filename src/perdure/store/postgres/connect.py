@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     V = TypeVar("V")
 
-Q: Final = load_queries("perdure.store.postgres")
+Q: Final = load_queries("postgres")
 ANSWER_SECONDS: Final = 60.0
 """How long an answer may take before a line is taken for dead: what was asked is asked again on a new one."""
 

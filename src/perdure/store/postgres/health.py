@@ -40,7 +40,7 @@ class Examined:
             self.signs.append(Sign("store", "problem", error.message, error.hint))
 
     def _look_inside(self, url: str, where: Location, *, seconds: float) -> None:
-        version, known = read_version(url, seconds=seconds), len(load_schema("perdure.store.postgres"))
+        version, known = read_version(url, seconds=seconds), len(load_schema("postgres"))
         with contextlib.closing(Line(where, seconds=seconds)) as line:
             if not version:
                 self.signs += line.again(lambda connection: list(_making_signs(connection, where)))

@@ -35,7 +35,7 @@ _LONG_SECONDS: Final = 3600.0
 
 def migrate(line: Line) -> bool:
     """Make or update our tables, each step whole or not at all; whether they were made from nothing."""
-    if _version(line) == len(load_schema("perdure.store.postgres")):
+    if _version(line) == len(load_schema("postgres")):
         return False
     for attempt in range(_ATTEMPTS):
         try:
@@ -63,7 +63,7 @@ def check_schema(line: Line) -> None:
             hint="perdure migrate makes the tables; so does the first run or worker",
         )
     refuse_newer(version, location)
-    if version < len(load_schema("perdure.store.postgres")):
+    if version < len(load_schema("postgres")):
         raise StoreUnavailable(
             f"The store in {location.shown} is of an older perdure (schema version {version}).",
             safe="nothing was changed.",
@@ -73,7 +73,7 @@ def check_schema(line: Line) -> None:
 
 def refuse_newer(version: int, location: Location) -> None:
     """An older perdure writes nothing into a newer schema."""
-    known = len(load_schema("perdure.store.postgres"))
+    known = len(load_schema("postgres"))
     if version > known:
         raise SchemaTooNew(
             f"The store in {location.shown} has schema version {version}; this perdure knows {known}.",
@@ -96,7 +96,7 @@ def _version(line: Line) -> int:
 
 
 def _migrated(connection: psycopg.Connection[Any], location: Location) -> bool:
-    schema = load_schema("perdure.store.postgres")
+    schema = load_schema("postgres")
     if isinstance(connection, Connection):
         connection.answer_seconds = _LONG_SECONDS
     with connection.transaction():

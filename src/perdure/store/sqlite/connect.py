@@ -162,7 +162,7 @@ def _inspect(connection: apsw.Connection, path: Path) -> None:
 
 def migrate(connection: apsw.Connection, path: Path) -> bool:
     """Bring the schema up to date in one transaction; whether it was made from nothing."""
-    schema = load_schema("perdure.store.sqlite")
+    schema = load_schema("sqlite")
     version = check_schema(connection, path)
     if version == len(schema):
         return False
@@ -185,7 +185,7 @@ def check_schema(connection: apsw.Connection, path: Path) -> int:
     """The schema version of a database that is ours and not too new."""
     version = int(connection.pragma("user_version"))
     application = int(connection.pragma("application_id"))
-    known = len(load_schema("perdure.store.sqlite"))
+    known = len(load_schema("sqlite"))
     is_empty = not connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
     if application != APPLICATION_ID and not (is_empty and version == 0 and application == 0):
         raise StoreUnavailable(
@@ -212,7 +212,7 @@ def read_version(path: Path, *, busy_seconds: float) -> int:
 
 def is_outdated(connection: apsw.Connection, path: Path) -> bool:
     """Whether a database that is ours has the schema of an older perdure."""
-    return check_schema(connection, path) < len(load_schema("perdure.store.sqlite"))
+    return check_schema(connection, path) < len(load_schema("sqlite"))
 
 
 def rollback(connection: apsw.Connection) -> None:

@@ -84,7 +84,7 @@ class Examined:
         slots = read_mark(_beside(self.path, "mark")) if os.access(_beside(self.path, "mark"), os.R_OK) else None
         try:
             version = check_schema(connection, self.path)
-            known = len(load_schema("perdure.store.sqlite"))
+            known = len(load_schema("sqlite"))
             if version < known:
                 words = f"version {version}; the next command brings it up to {known}"
                 self.signs.append(Sign("schema", "ok", words))

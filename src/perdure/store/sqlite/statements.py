@@ -11,7 +11,7 @@ from perdure import typed
 from perdure.records import Record, Run, Worker
 from perdure.store.sql import load_queries
 
-Q: Final = load_queries("perdure.store.sqlite")
+Q: Final = load_queries("sqlite")
 
 
 def fetch(connection: apsw.Connection, name: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

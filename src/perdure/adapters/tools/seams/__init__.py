@@ -17,7 +17,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from perdure.adapters.hooks import when_imported
 from perdure.adapters.tools.seams import (
     agent_framework,
     crewai,
@@ -27,6 +26,7 @@ from perdure.adapters.tools.seams import (
     openai_agents,
     pydantic_ai,
 )
+from perdure.hooks import when_imported
 from perdure.telemetry.text import legible
 
 _MARK: Final = "__perdure_seam__"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -18,7 +20,7 @@ _patches: Final[dict[str, list[Patch]]] = {}
 def when_imported(name: str, patch: Patch) -> None:
     """Apply a patch to a module right after it was executed; at once where it is loaded already."""
     if name in sys.modules:
-        patch(sys.modules[name])
+        patch(importlib.import_module(name))  # whole, even where another thread is importing it right now
         return
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
@@ -27,11 +29,17 @@ def when_imported(name: str, patch: Patch) -> None:
 
 def catch_up() -> None:
     """Patch what was imported past us, by a finder that somebody has put in front of ours."""
-    for name in [name for name in _patches if name in sys.modules]:
-        module = sys.modules[name]
-        if not getattr(module.__spec__, "_initializing", False):
+    for name in list(_patches):
+        module = loaded(name)
+        if module is not None:
             for patch in _patches.pop(name, ()):
                 patch(module)
+
+
+def loaded(name: str) -> ModuleType | None:
+    """The module, unless it was not imported yet, or not to its end."""
+    module = sys.modules.get(name)
+    return None if module is None or getattr(module.__spec__, "_initializing", False) else module
 
 
 class _Finder:
@@ -54,15 +62,15 @@ class _Finder:
 class _Loader:
     """The loader of a module that is patched; once that is done the module has its own again."""
 
-    def __init__(self, loader: Any, patches: list[Patch]) -> None:
+    def __init__(self, loader: Loader, patches: list[Patch]) -> None:
         self._loader = loader
         self._patches = patches
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)  # type: ignore[no-any-return]
+        return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         module.__loader__ = self._loader
