@@ -27,6 +27,7 @@ from perdure.records import (
     Queue,
     Record,
     Run,
+    RunState,
     Schedule,
     Worker,
     mail_digest,
@@ -108,6 +109,7 @@ class SqliteStore:
         self._writing = threading.RLock()
         self._reading = threading.Lock()
         self._rows: dict[str, int] = {}
+        """The numbers of the runs that this process holds."""
         self._queues = {DEFAULT_QUEUE}
         self._life: Life | None = None
         self._worker: Worker | None = None
@@ -290,9 +292,10 @@ class SqliteStore:
             if run.queue not in self._queues:
                 connection.execute(Q["meet_queue"], (run.queue,))
             connection.execute(Q["insert_run"], msgspec.structs.astuple(run))
-            self._rows[run.run_id] = connection.last_insert_rowid()
-            self._insert(self._rows[run.run_id], (first, *claimed), blobs)
+            number = connection.last_insert_rowid()
+            self._insert(number, (first, *claimed), blobs)
             if claimed:
+                self._rows[run.run_id] = number
                 self._beat(connection, worker.worker_id)
         self._queues.add(run.queue)
         return run
@@ -344,7 +347,10 @@ class SqliteStore:
         lengthened = self._lengthen(run, fence) if only_grows(run, append.records) else []
         if not lengthened:
             self._connection.execute(Q["update_run"], (*changeable(run), *fence))
-            if self._connection.changes() != 1:
+            is_fenced = self._connection.changes() != 1
+            if is_fenced or run.state != RunState.RUNNING:
+                self._rows.pop(run.run_id, None)  # a worker lives for months, and a run with it only for a while
+            if is_fenced:
                 return LeaseLost(f"Run {run.name} is held by another worker now.")
         self._insert(number, append.records, append.blobs)
         for mail_id in append.taken:
