@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from tests import warm
 from tests.crash.evidence import Journal, read_journal, reading
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
@@ -50,9 +51,9 @@ class Stage:
         """Run the example to its end."""
         return self._end(self.start(*arguments))
 
-    def start(self, *arguments: str, environment: dict[str, str] | None = None, fd: int = -1) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Start the example and return at once."""
-        return self._open([self.script.name, *arguments], environment or {}, fd)
+        return self._open([self.script.name, *arguments], environment)
 
     def perdure(self, *arguments: str) -> Ended:
         """What somebody types in a shell beside it: `perdure …`."""
@@ -60,7 +61,7 @@ class Stage:
 
     def python(self, *arguments: str) -> Ended:
         """Another program in the same folder, to its end."""
-        return self._end(self._open(list(arguments), {}, -1))
+        return self._end(self._open(list(arguments), {}))
 
     def run_ids(self, agent: str) -> list[str]:
         """The ids of the runs of an agent, read without perdure."""
@@ -80,11 +81,11 @@ class Stage:
         self, function: str, line: str, *arguments: str, occurrence: int = 1
     ) -> tuple[subprocess.Popen[str], int]:
         """Start the example with a gate before that line; `kill_at` kills it there."""
-        gate, arrival = os.pipe()
-        place = {"WATCH_GATE": f"{function}|{line}|{occurrence}", "WATCH_GATE_FD": str(arrival)}
-        process = self.start(*arguments, environment=place, fd=arrival)
-        os.close(arrival)
-        return process, gate
+        pipe = self.folder / f"gate-{len(self._started)}"
+        os.mkfifo(pipe)
+        gate = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        place = {"WATCH_GATE": f"{function}|{line}|{occurrence}", "WATCH_PIPE": str(pipe)}
+        return self.start(*arguments, **place), gate
 
     def kill_at(self, process: subprocess.Popen[str], gate: int) -> Ended:
         """Wait until the process stands at its gate, and kill it."""
@@ -143,15 +144,14 @@ class Stage:
         split = (line.split("\t") for line in self.lines("watch.log"))
         return [(name, argument) for what, name, argument in split if what == event]
 
-    def _open(self, command: list[str], environment: dict[str, str], fd: int) -> subprocess.Popen[str]:
+    def _open(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
         watching = {"WATCH_SCRIPT": str(self.script), "WATCH_LOG": str(self.folder / "watch.log")}
         path = os.pathsep.join([str(WATCHED), str(SOURCE)])
-        process = subprocess.Popen(
+        process = warm.Popen(
             [sys.executable, *command],
             cwd=self.folder,
             env={**kept, **watching, "PYTHONPATH": path, "COLUMNS": "100", **environment},
-            pass_fds=[fd] if fd >= 0 else [],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -129,6 +129,9 @@ def _settle_in(request: dict[str, Any]) -> None:
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [*(os.path.abspath(each) for each in named if each), *sys.path[1:]]  # noqa: PTH100 - may be gone
     importlib.invalidate_caches()
+    if any(os.path.exists(os.path.join(each, "sitecustomize.py")) for each in named):  # noqa: PTH110, PTH118 - texts
+        sys.modules.pop("sitecustomize", None)
+        importlib.import_module("sitecustomize")  # as an interpreter does when it starts
 
 
 def _program(words: list[str]) -> Callable[[], object]:

@@ -2,7 +2,7 @@
 
 WATCH_SCRIPT is the file. WATCH_LOG collects a line whenever one of its plain functions is called and whenever one
 returns: the interpreter counts, not perdure. WATCH_GATE, as `function|part of a line|occurrence`, is the place where
-this process says so on the descriptor WATCH_GATE_FD and goes no further: whoever started it kills it there.
+this process says so into the pipe WATCH_PIPE and goes no further: whoever started it kills it there.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ SUSPENDS: Final = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC
 
 _lines: Final = Path(SCRIPT).read_text(encoding="utf-8").splitlines() if SCRIPT else []
 _log: Final = os.open(os.environ["WATCH_LOG"], os.O_WRONLY | os.O_CREAT | os.O_APPEND) if SCRIPT else -1
+_gate: Final = os.open(os.environ["WATCH_PIPE"], os.O_WRONLY) if FUNCTION else -1
 _arrivals = 0
 
 
@@ -64,7 +65,7 @@ def _arrive() -> None:
     global _arrivals  # noqa: PLW0603 - one process, one count
     _arrivals += 1
     if _arrivals == int(OCCURRENCE):
-        os.write(int(os.environ["WATCH_GATE_FD"]), b"!")
+        os.write(_gate, b"!")
         while True:
             signal.pause()
 
