@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from perdure.testing import plugin, stores
+from tests import warm
+from tests.kit.desk import ROOT
 
 SUITE = Path(__file__).parent / "users_suite"
 SECONDS = 300
@@ -48,13 +50,12 @@ class Project:
 
     def pytest(self, *words: str, code: int = 0, **environment: str) -> str:
         """Run it; what it said."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "PYTEST_"))}
         without = [word for name in FOREIGN for word in ("-p", f"no:{name}")]
         basetemp = str(self.folder / "temporary")
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *without, "--basetemp", basetemp, *words],
             cwd=self.folder,
-            env={**kept, **environment},
+            env={**users_environment(), **environment},
             capture_output=True,
             text=True,
             timeout=SECONDS,
@@ -62,6 +63,15 @@ class Project:
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
+
+    def campaigns(self, *words: str, code: int = 0, paths: tuple[Path, ...] = ()) -> str:
+        """The same where campaigns are played: the processes that they kill need not be started from cold."""
+        path = os.pathsep.join(map(str, (*paths, ROOT)))
+        return self.pytest("-p", "tests.kit.warmed", *words, code=code, PYTHONPATH=path, **warm.addresses())
+
+
+def users_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "PYTEST_"))}
 
 
 @pytest.fixture
@@ -163,7 +173,7 @@ def test_agents_in_test_modules_that_nobody_could_import_are_killed(project: Pro
             """
         ),
     )
-    assert "1 passed" in project.pytest("-q", "-W", "error", "--import-mode=importlib", "checks")
+    assert "1 passed" in project.campaigns("-q", "-W", "error", "--import-mode=importlib", "checks")
 
 
 def test_failed_campaign_is_reported_without_a_traceback_of_ours(project: Project) -> None:
@@ -188,7 +198,7 @@ def test_failed_campaign_is_reported_without_a_traceback_of_ours(project: Projec
             crash(naive, 2).at("fetch@main.1", "after_step")
         """,
     )
-    said = project.pytest("-q", code=1)
+    said = project.campaigns("-q", code=1)
     assert "CrashFailed" in said
     assert "killed at fetch@main.1:after_step" in said
     assert "it returned 3 instead of 2" in said
@@ -223,14 +233,12 @@ def test_command_that_replays_finds_an_agent_in_a_package_below_src(project: Pro
     project.write(
         "tests/test_shop.py", "from shop.core import bad\ndef test_bad(crash): crash(bad).at('see:recorded')\n"
     )
-    said = project.pytest("-q", code=1)
+    said = project.campaigns("-q", code=1)
     (replay,) = {line.partition("replay: ")[2] for line in said.splitlines() if "replay: " in line}
     assert replay == "PYTHONPATH=src perdure crash shop.core:bad --at see@main.0:recorded"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "PYTEST_"))}
     command = [sys.executable, "-P", "-m", *shlex.split(replay)[1:]]
-    again = subprocess.run(
-        command, cwd=project.folder, env={**kept, "PYTHONPATH": "src"}, capture_output=True, text=True, check=False
-    )
+    environment = {**users_environment(), "PYTHONPATH": "src"}
+    again = subprocess.run(command, cwd=project.folder, env=environment, capture_output=True, text=True, check=False)
     assert again.returncode == 1, again.stderr
     assert "it returned 1 instead of 2" in again.stdout
 
@@ -356,7 +364,7 @@ def test_campaign_that_was_described_and_never_played_fails_the_test(project: Pr
             """
         ),
     )
-    said = project.pytest("-q", code=1)
+    said = project.campaigns("-q", code=1)
     assert "3 failed, 1 passed" in said
     sentence = "crash: no campaign was played against test_unplayed.py:report: call .every_point()"
     assert said.partition("short test summary")[0].count(sentence) == 2
@@ -415,7 +423,7 @@ def test_errors_of_campaigns_name_methods_of_the_fixture(project: Project) -> No
             crash(sells, 1).options(timeout_seconds=float("nan")).every_point()
         """,
     )
-    said = project.pytest("-q", code=1)
+    said = project.campaigns("-q", code=1)
     assert "8 failed" in said
     assert ".stub('chrage', …): there is no step and no effect 'chrage'" in said
     assert "did you mean .stub('charge', …)?" in said
@@ -435,9 +443,8 @@ def test_errors_of_campaigns_name_methods_of_the_fixture(project: Project) -> No
 def test_suite_of_a_user_passes_on_two_processes(project: Project) -> None:
     shutil.copytree(SUITE, project.folder / "suite")
     project.folder /= "suite"
-    source = str(project.folder / "src")
     chosen = "not every_point and not recovers and not thawed and not person_is and not random and not eight"
-    said = project.pytest("-q", "-n", "2", "-k", chosen, PYTHONPATH=source)
+    said = project.campaigns("-q", "-n", "2", "-k", chosen, paths=(project.folder / "src",))
     assert "12 passed" in said
 
 
