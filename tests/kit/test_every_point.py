@@ -52,7 +52,7 @@ def expect_fine(report: Report) -> None:
     assert (tally.rerun, tally.repeated, tally.lost) == (0, 0, 0)
 
 
-@every(sampled=9)
+@every(sampled=18)
 def test_every_kind_of_call_killed_at_every_point_repeats_and_loses_nothing(campaign: Campaign, stride: int) -> None:
     report = campaign(clerk.office, 2, sample=stride)
     expect_fine(report)
@@ -69,7 +69,7 @@ def test_request_that_lands_after_its_sender_died_is_not_sent_again(campaign: Ca
     assert report.tally.landed == 4
 
 
-@every(sampled=18)
+@every(sampled=36)
 def test_strands_and_retries_are_killed_at_points_that_do_not_depend_on_their_order(
     campaign: Campaign, stride: int
 ) -> None:
@@ -79,7 +79,7 @@ def test_strands_and_retries_are_killed_at_points_that_do_not_depend_on_their_or
     assert len({point.text for point in report.reference.points}) == len(report.reference.points)
 
 
-@every(sampled=14)
+@every(sampled=28)
 def test_items_of_a_map_are_points_and_where_its_batches_end_is_no_fault(campaign: Campaign, stride: int) -> None:
     expect_fine(campaign(clerk.mapping, 3, sample=stride))
 
@@ -96,14 +96,14 @@ Journal.absorb = lambda self, record: None if record.kind == "batch" else absorb
 
 
 def test_sleeps_are_skipped_and_people_answer(campaign: Campaign) -> None:
-    report = campaign(clerk.patient, "Which?", sample=24, signals={"go": '"now"'})
+    report = campaign(clerk.patient, "Which?", sample=48, signals={"go": '"now"'})
     expect_fine(report)
     assert report.reference.result == "red now"
     assert report.reference.seconds < 30
 
 
 def test_answer_is_given_to_every_question(campaign: Campaign) -> None:
-    report = campaign(clerk.patient, "Which?", sample=40, answer='"blue"', signals={"go": "1"})
+    report = campaign(clerk.patient, "Which?", at=("look:recorded",), answer='"blue"', signals={"go": "1"})
     assert report.reference.result == "blue 1"
 
 
@@ -204,7 +204,7 @@ lifecycle.recorded_result = recorded_result
 
 
 def test_result_that_is_random_by_nature_is_not_compared(campaign: Campaign) -> None:
-    report = campaign(clerk.stamped, sample=10)
+    report = campaign(clerk.stamped, sample=20)
     assert report.is_fine
     assert not report.reference.has_result
     assert (report.tally.equal, report.tally.not_compared) == (0, report.tally.trials)
@@ -289,9 +289,9 @@ def test_check_killed_while_it_is_asked_is_asked_again(campaign: Campaign) -> No
 
 
 def test_random_kills_come_from_the_seed(campaign: Campaign) -> None:
-    report = campaign(clerk.office, 2, mode="random", trials=4, seed=11)
+    report = campaign(clerk.office, 2, mode="random", trials=2, seed=11)
     expect_fine(report)
-    assert report.tally.trials == 4
+    assert report.tally.trials == 2
 
 
 def schemas() -> set[str]:

@@ -14,30 +14,38 @@ from tests.kit.test_modes_tools import needs_power
 
 
 class Case(NamedTuple):
-    """A bug, the mode that sees it and where, and the kind of fault it is reported as."""
+    """A bug, the mode that sees it and where, and the kind of fault it is reported as.
+
+    Each bug and each mode is played whenever the tests are run; what shows the same once more, in the long campaigns.
+    """
 
     bug: str
     mode: str
     agent: str
     options: dict[str, Any]
     kind: str
+    is_long: bool = False
 
 
 CASES = [
     Case("receipt_first", "every", "errand", {"at": ("post:inside_effect",)}, "lost"),
-    Case("receipt_first", "every", "errand", {"at": ("charge:inside_effect",)}, "lost"),
+    Case("receipt_first", "every", "errand", {"at": ("charge:inside_effect",)}, "lost", is_long=True),
     Case("swallowed_doubt", "every", "errand", {"at": ("post:after_effect",)}, "repeated"),
-    Case("swallowed_doubt", "racers", "errand", {"at": ("mail:after_effect",)}, "repeated"),
+    Case("swallowed_doubt", "racers", "errand", {"at": ("mail:after_effect",)}, "repeated", is_long=True),
     Case("key_from_position", "every", "errand", {"at": ("charge:after_effect",)}, "repeated"),
     Case("no_fence", "zombie", "errand", {"at": ("plan:inside_step",)}, "stale"),
     Case("unpredicated_claim", "racers", "errand", {"at": ("plan:recorded",)}, "robbed"),
     Case("lease_never_renewed", "zombie", "errand", {"at": ("plan:inside_step",)}, "robbed"),
     Case("unchecked_checksum", "flip", "errand", {"trials": 3, "seed": 1}, "result"),
 ]
-POWER = Case("skipped_fsync", "power", "thinker", {"sample": 4}, "unsaved")
+POWER = Case("skipped_fsync", "power", "thinker", {"sample": 12}, "unsaved")
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{case.bug} by {case.mode}" for case in CASES])
+def played(case: Case) -> Any:
+    return pytest.param(case, marks=[pytest.mark.torture] * case.is_long, id=f"{case.bug} by {case.mode}")
+
+
+@pytest.mark.parametrize("case", [*map(played, CASES)])
 def test_planted_bug_is_found_by_the_mode_that_can_see_it(tmp_path: Path, case: Case) -> None:
     report = campaign(case.mode, case.agent, tmp_path, bug=case.bug, **case.options)
     assert not report.is_fine, described(report)
@@ -52,9 +60,12 @@ def test_skipped_sync_is_found_by_cutting_the_power(tmp_path: Path) -> None:
 
 
 GREEN = sorted({(case.mode, case.agent, tuple(case.options.items())) for case in CASES})
+"""Whenever the tests are run, one of them is played; the tests of the modes play all modes without a bug."""
 
 
-@pytest.mark.parametrize(("mode", "agent", "options"), GREEN)
+@pytest.mark.parametrize(
+    ("mode", "agent", "options"), [GREEN[0], *(pytest.param(*green, marks=pytest.mark.torture) for green in GREEN[1:])]
+)
 def test_same_campaign_without_a_bug_finds_nothing(tmp_path: Path, mode: str, agent: str, options: Any) -> None:
     expect_fine(campaign(mode, agent, tmp_path, **dict(options)))
 
@@ -73,4 +84,4 @@ def test_fault_is_seen_again_by_the_command_that_it_names(tmp_path: Path) -> Non
 
 def test_skipped_sync_is_invisible_to_kills_and_therefore_needs_the_power(tmp_path: Path) -> None:
     """A kill of the process leaves what the kernel has: this is why the mode exists."""
-    expect_fine(campaign("every", POWER.agent, tmp_path, bug=POWER.bug, sample=5))
+    expect_fine(campaign("every", POWER.agent, tmp_path, bug=POWER.bug, sample=12))

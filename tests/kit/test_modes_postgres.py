@@ -15,7 +15,7 @@ from tests.postgres import private_server, server_url
 from tests.sampling import every
 
 
-@every(sampled=20)
+@every(sampled=40)
 @pytest.mark.parametrize("mode", ["racers", "zombie", "clock-jump"])
 def test_faults_at_every_point_break_no_promise(tmp_path: Path, mode: str, stride: int) -> None:
     expect_fine(campaign(mode, "errand", tmp_path, sample=stride, store=server_url(), racers=4))
@@ -42,7 +42,7 @@ def private() -> Iterator[PrivateServer]:
         Server(server.url).kill()
 
 
-@every(sampled=20)
+@every(sampled=40)
 def test_killed_server_loses_nothing_that_was_acknowledged(tmp_path: Path, private: PrivateServer, stride: int) -> None:
     report = campaign("kill-database", "errand", tmp_path, sample=stride, store=private.url, sure=True)
     expect_fine(report)

@@ -21,7 +21,7 @@ from tests.sampling import every
 MODES = ("racers", "zombie", "disk-full", "clock-jump", pytest.param("power", marks=needs_power))
 
 
-@every(sampled=16)
+@every(sampled=32)
 @pytest.mark.parametrize("mode", MODES)
 def test_faults_at_every_point_break_no_promise(tmp_path: Path, mode: str, stride: int) -> None:
     report = campaign(mode, "errand", tmp_path, sample=stride)

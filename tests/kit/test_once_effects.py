@@ -73,7 +73,7 @@ def many_kills(folder: Path, store: str, kills: int) -> Report:
 @pytest.mark.parametrize(
     ("engine", "kills"),
     [
-        ("sqlite", 8),
+        ("sqlite", 5),
         ("postgres", 5),
         pytest.param("sqlite", 1000, marks=pytest.mark.torture),
         pytest.param("postgres", 400, marks=pytest.mark.torture),

@@ -47,8 +47,15 @@ def kinds(report: Report) -> list[str]:
     return [fault.kind for fault in report.tally.faults]
 
 
-@pytest.mark.parametrize("agent", [doubter.refused, doubter.stumbling])
-@pytest.mark.parametrize("at", ["blurt:after_effect", "record_ended:after"])
+@pytest.mark.parametrize(
+    ("agent", "at"),
+    [
+        (doubter.refused, "blurt:after_effect"),
+        (doubter.stumbling, "record_ended:after"),
+        pytest.param(doubter.refused, "record_ended:after", marks=pytest.mark.torture),
+        pytest.param(doubter.stumbling, "blurt:after_effect", marks=pytest.mark.torture),
+    ],
+)
 def test_run_that_is_meant_to_fail_fails_the_same_way_after_a_kill(
     campaign: Campaign, agent: Callable[..., Any], at: str
 ) -> None:
@@ -95,7 +102,7 @@ def test_script_that_is_meant_to_fail_is_killed_and_judged(tmp_path: Path) -> No
 def test_agent_that_itself_varies_is_named_once_and_not_blamed_for_going_another_way(
     campaign: Campaign, agent: Callable[..., Any]
 ) -> None:
-    report = campaign(agent, sample=3)
+    report = campaign(agent, sample=12)
     told = reports.text(report)
     assert report.is_fine, described(report)
     assert told.count("The agent itself varies: of two runs that nobody killed, only one calls look@main.1.") == 1

@@ -111,7 +111,7 @@ def test_what_differs_from_process_to_process_is_found(place: Desk, what: str, s
     assert "no longer matches its code" in result.out + result.err
 
 
-@every(sampled=6)
+@every(sampled=12)
 @pytest.mark.parametrize("what", SOUND)
 def test_what_each_process_makes_for_itself_is_no_fault(place: Desk, what: str, stride: int) -> None:
     result = crashed(place, SOUND[what], stride)
