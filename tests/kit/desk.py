@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +12,7 @@ from tests import warm
 from tests.faces.conftest import Place, Result
 
 ROOT: Final = Path(__file__).parents[2]
+TYPED: Final = ("-P", "-m", "tests.kit.typed", "crash")
 
 
 class Desk(Place):
@@ -24,4 +27,15 @@ class Desk(Place):
 
     def crash(self, *words: str, **environment: str) -> Result:
         """A campaign, to its end."""
-        return self._run(["-P", "-m", "tests.kit.typed", "crash", *words], None, {**warm.addresses(), **environment})
+        return self._run([*TYPED, *words], None, {**warm.addresses(), **environment})
+
+    def crashing(self, *words: str) -> subprocess.Popen[str]:
+        """A campaign that is under way."""
+        return warm.Popen(
+            [sys.executable, *TYPED, *words],
+            cwd=self.folder,
+            env={**self.environment, **warm.addresses()},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )

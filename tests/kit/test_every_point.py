@@ -134,7 +134,8 @@ def test_without_the_kill_a_campaign_reports_that_nothing_landed(campaign: Campa
     assert [fault.kind for fault in report.tally.faults] == ["missed"]
 
 
-def test_effect_that_is_sent_without_asking_anybody_is_counted_as_repeated(campaign: Campaign) -> None:
+@pytest.mark.parametrize("only", ["(mail|receipt)@main.1", pytest.param("main.1", marks=pytest.mark.torture)])
+def test_effect_that_is_sent_without_asking_anybody_is_counted_as_repeated(campaign: Campaign, only: str) -> None:
     careless = """
 from perdure.engine import effect, settle
 
@@ -144,14 +145,15 @@ def settled(prepared, intent, *, attempt, why, performance=None):
 
 effect.settle = settled
 """
-    report = campaign(clerk.note, 3, setup=careless, only="main.1")
+    report = campaign(clerk.note, 3, setup=careless, only=only)
     assert {fault.kind for fault in report.tally.faults} == {"repeated"}
     twice = {"mail@main.1:after_effect", "record_receipt@main.1:inside"}
     assert {fault.points[0] for fault in report.tally.faults} == twice
     assert report.tally.repeated == len(twice)
 
 
-def test_effect_that_is_taken_for_done_is_counted_as_lost(campaign: Campaign) -> None:
+@pytest.mark.parametrize("only", ["mail@main.1", pytest.param("main.1", marks=pytest.mark.torture)])
+def test_effect_that_is_taken_for_done_is_counted_as_lost(campaign: Campaign, only: str) -> None:
     hopeful = """
 from perdure.engine import effect, settle
 
@@ -161,7 +163,7 @@ def settled(prepared, intent, *, attempt, why, performance=None):
 
 effect.settle = settled
 """
-    report = campaign(clerk.note, 3, setup=hopeful, only="main.1")
+    report = campaign(clerk.note, 3, setup=hopeful, only=only)
     assert report.tally.lost == 2
     lost = {fault.points[0] for fault in report.tally.faults if fault.kind == "lost"}
     assert lost == {"mail@main.1:after_intent", "mail@main.1:inside_effect"}
@@ -274,7 +276,7 @@ def test_every_kind_of_call_on_a_server_killed_at_every_point_repeats_and_loses_
     expect_fine(campaign(clerk.office, 2, store=server_url()))
 
 
-@pytest.mark.parametrize("at", [pytest.param((), marks=pytest.mark.torture), ("mail:after_effect",)])
+@pytest.mark.parametrize("at", [pytest.param((), marks=pytest.mark.torture), ("record_ended:after",)])
 def test_recovery_killed_twice_at_its_own_points_ends_the_same(campaign: Campaign, at: tuple[str, ...]) -> None:
     report = campaign(clerk.note, 3, mode="during-recovery", depth=2, at=at)
     expect_fine(report)

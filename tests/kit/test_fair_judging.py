@@ -37,7 +37,9 @@ def kinds(report: Report) -> list[str]:
     return [fault.kind for fault in report.tally.faults]
 
 
-@pytest.mark.parametrize("mode", ["zombie", "clock-jump", pytest.param("power", marks=[needs_power, pytest.mark.torture])])
+@pytest.mark.parametrize(
+    "mode", ["zombie", "clock-jump", pytest.param("power", marks=[needs_power, pytest.mark.torture])]
+)
 def test_every_mode_plays_the_person_until_its_point_is_reached(campaign: Campaign, mode: str) -> None:
     report = campaign(doubter.asking, 1, mode=mode, at=("pay:inside_effect",))
     assert report.is_fine, described(report)

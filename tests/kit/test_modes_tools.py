@@ -154,15 +154,21 @@ def test_server_is_killed_and_comes_back_by_its_own_command_line_with_what_it_ac
             server.kill()
 
 
-def test_server_that_others_use_is_not_killed() -> None:
-    with private_server() as private:
-        server = Server(private.url)
+@pytest.fixture(scope="module")
+def private() -> Iterator[PrivateServer]:
+    """A server that nobody here kills."""
+    with private_server() as server:
+        yield server
+
+
+def test_server_that_others_use_is_not_killed(private: PrivateServer) -> None:
+    server = Server(private.url)
+    server.refuse_strangers()
+    with (
+        psycopg.connect(private.url, application_name="payroll"),
+        pytest.raises(UsageError, match=r"1 are connected .*payroll"),
+    ):
         server.refuse_strangers()
-        with (
-            psycopg.connect(private.url, application_name="payroll"),
-            pytest.raises(UsageError, match=r"1 are connected .*payroll"),
-        ):
-            server.refuse_strangers()
 
 
 def test_server_at_another_address_is_not_killed(tmp_path: Path) -> None:
@@ -191,9 +197,8 @@ def own_address() -> str:
 
 
 @needs_root
-def test_server_of_another_user_is_not_killed_without_rights(tmp_path: Path) -> None:
-    with private_server() as private:
-        ended = as_nobody(f"from perdure.testing.crash.server import Server\nServer({private.url!r})", tmp_path)
+def test_server_of_another_user_is_not_killed_without_rights(private: PrivateServer, tmp_path: Path) -> None:
+    ended = as_nobody(f"from perdure.testing.crash.server import Server\nServer({private.url!r})", tmp_path)
     assert ended.returncode != 0
     assert "it belongs to another user" in ended.stderr
 

@@ -14,7 +14,7 @@ import pytest
 
 from perdure.testing import plugin, stores
 from tests import warm
-from tests.kit.desk import ROOT
+from tests.kit.desk import ROOT, TYPED
 
 SUITE = Path(__file__).parent / "users_suite"
 SECONDS = 300
@@ -236,9 +236,9 @@ def test_command_that_replays_finds_an_agent_in_a_package_below_src(project: Pro
     said = project.campaigns("-q", code=1)
     (replay,) = {line.partition("replay: ")[2] for line in said.splitlines() if "replay: " in line}
     assert replay == "PYTHONPATH=src perdure crash shop.core:bad --at see@main.0:recorded"
-    command = [sys.executable, "-P", "-m", *shlex.split(replay)[1:]]
-    environment = {**users_environment(), "PYTHONPATH": "src"}
-    again = subprocess.run(command, cwd=project.folder, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, *TYPED, *shlex.split(replay)[3:]]
+    environment = {**users_environment(), "PYTHONPATH": f"src{os.pathsep}{ROOT}", **warm.addresses()}
+    again = warm.run(command, cwd=project.folder, env=environment, capture_output=True, text=True)
     assert again.returncode == 1, again.stderr
     assert "it returned 1 instead of 2" in again.stdout
 
