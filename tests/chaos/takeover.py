@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests import warm
+
 _PATIENCE_SECONDS: Final = 60.0
 _AGENT: Final = """
 import json, os, time
@@ -91,13 +93,13 @@ class _Crew:
 
     def start_run(self) -> None:
         command = [sys.executable, "-P", "-m", "perdure", "start", "walk.py:walk", "name=far"]
-        subprocess.run(command, cwd=self._folder, env=self._environment, check=True, capture_output=True)
+        warm.run(command, cwd=self._folder, env=self._environment, check=True, capture_output=True)
 
     def worker(self) -> subprocess.Popen[bytes]:
         """A worker that is ready to take the run over."""
         log = self._folder / f"worker{len(self.processes)}.log"
         with log.open("wb") as file:
-            process = subprocess.Popen(
+            process = warm.Popen(
                 [*self._enter, sys.executable, "-P", "-m", "perdure", "worker", "walk.py", "--log", "json"],
                 cwd=self._folder,
                 env=self._environment,

@@ -12,6 +12,7 @@ from typing import Final
 
 from perdure.records import Run
 from perdure.store.postgres import PostgresStore
+from tests import warm
 from tests.postgres import schema_url
 from tests.store.journals import TERMS, created
 
@@ -33,9 +34,7 @@ def test_run_is_claimed_though_a_frozen_process_has_locked_its_row() -> None:
         run: Run = created(store)
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
         command = [sys.executable, "-P", "-c", CLAIMS_HALF, url, run.run_id]
-        with subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as frozen:
+        with warm.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as frozen:
             try:
                 assert frozen.stdout is not None
                 assert frozen.stdout.readline() == "locked\n"

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import perdure
+from tests import warm
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +38,7 @@ class Nursery:
     """A process that has imported perdure and an agent, and forks a child for each request."""
 
     def __init__(self, module: str, *, python: str = sys.executable) -> None:
-        self._process = subprocess.Popen(
+        self._process = warm.Popen(
             [python, "-m", "tests.crash.nursery", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

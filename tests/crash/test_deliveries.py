@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import pytest
+
 from tests.crash import killer
 from tests.crash.campaign import Laboratory
 from tests.crash.scene import Scene
@@ -20,8 +22,9 @@ def die_with_progress(trial: Trial, legs: range) -> None:
     trial.resume_to_the_end()
 
 
-def test_a_run_that_dies_four_times_with_progress_between_is_not_parked(laboratory: Laboratory) -> None:
-    laboratory.campaign("progress between deaths", [range(1, 5), range(2, 6)], die_with_progress).check()
+@pytest.mark.parametrize("legs", [range(1, 5), pytest.param(range(2, 6), marks=pytest.mark.torture)])
+def test_a_run_that_dies_four_times_with_progress_between_is_not_parked(laboratory: Laboratory, legs: range) -> None:
+    laboratory.campaign("progress between deaths", [legs], die_with_progress).check()
 
 
 def test_a_run_that_dies_three_times_without_progress_is_parked_and_hinders_no_other(scene: Scene) -> None:

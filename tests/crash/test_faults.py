@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -70,6 +71,7 @@ def test_a_read_only_store_is_named_and_nothing_is_performed(workshop: Workshop,
     with workshop.start() as process:
         while len(workshop.noted("acknowledged")) < 10:
             assert process.poll() is None
+            time.sleep(0.001)
         process.kill()
     performed = workshop.noted("performed")
     read_only = tmp_path / "read-only"
@@ -114,6 +116,7 @@ def test_a_user_without_rights_cannot_resume_and_harms_nothing(public_workshop: 
     with public_workshop.start() as process:
         while len(public_workshop.noted("acknowledged")) < 10:
             assert process.poll() is None
+            time.sleep(0.001)
         process.kill()
     before = public_workshop.noted("bodies")
     public_workshop.expect_refusal(public_workshop.run(*NOBODY))
@@ -146,13 +149,13 @@ WRITES: Final = (*range(1, 30), *range(30, 330, 9))
 
 
 @needs_strace
-@pytest.mark.parametrize("when", ["3", "12", "30", "30+", "31", "32+"])
+@pytest.mark.parametrize("when", ["3", "30", "31", "32+"])
 def test_a_failed_sync_stops_the_run_and_loses_nothing(workshop: Workshop, when: str) -> None:
     fail_at(workshop, "fdatasync", "EIO", when)
 
 
 @needs_strace
-@pytest.mark.parametrize("when", ["40", "100+", "200"])
+@pytest.mark.parametrize("when", ["40", "100+"])
 def test_a_write_without_room_stops_the_run_and_loses_nothing(workshop: Workshop, when: str) -> None:
     fail_at(workshop, "pwrite64", "ENOSPC", when)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.crash.campaign import Laboratory
 from tests.crash.trial import Trial
 
-SAMPLED: Final = 17
+SAMPLED: Final = 34
 LANDING_SECONDS: Final = 0.3
 """How long after its sender's death a delayed request lands; the agent's effects allow for more."""
 
@@ -36,11 +36,11 @@ def test_kill_at_sampled_writes_repeats_nothing(laboratory: Laboratory) -> None:
 
 
 def test_kill_inside_sampled_effects_repeats_nothing(laboratory: Laboratory) -> None:
-    laboratory.campaign("sampled effects", sides(laboratory, of_bodies=True)[::5], kill_once).check()
+    laboratory.campaign("sampled effects", sides(laboratory, of_bodies=True)[::10], kill_once).check()
 
 
 def test_sampled_requests_that_land_after_their_sender_died_are_not_repeated(laboratory: Laboratory) -> None:
-    points = [name for name in sides(laboratory, of_bodies=True) if name.startswith("sent")][::3]
+    points = [name for name in sides(laboratory, of_bodies=True) if name.startswith("sent")][::6]
     laboratory.campaign("sampled in flight", points, kill_while_in_flight).check()
 
 

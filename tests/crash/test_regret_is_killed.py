@@ -21,7 +21,7 @@ from tests.crash.evidence import Entry, Journal, read_journal, reading
 from tests.crash.nursery import ROOT, Ended, Nursery
 from tests.crash.trial import IN_DOUBT, KILLED
 
-SAMPLE: Final = 7
+SAMPLE: Final = 14
 MOST_ROUNDS: Final = 5
 APP: Final = str(ROOT / "tests" / "crash" / "regret.py")
 FORK: Final = f"fork {regret.RUN_ID} --at 3 --set mood=brave --yes"
@@ -125,7 +125,7 @@ def find_out(desk: Desk, entry: Entry) -> str | None:
 
 
 def test_a_fork_killed_at_sampled_moments_is_there_once_or_not_at_all(desk: Desk, tmp_path: Path) -> None:
-    kill_everywhere(desk, FORK, judge_fork, tmp_path, every=3)
+    kill_everywhere(desk, FORK, judge_fork, tmp_path, every=6)
 
 
 def test_an_undo_killed_at_sampled_moments_takes_everything_back_once(desk: Desk, tmp_path: Path) -> None:

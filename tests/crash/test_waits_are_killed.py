@@ -29,7 +29,7 @@ WAITS: Final = 3
 REFUSED: Final = 2
 MOST_ROUNDS: Final = 20
 AT_ONCE: Final = 2
-SAMPLE: Final = 17
+SAMPLE: Final = 37
 LIBRARIES: Final = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1")
 
 
