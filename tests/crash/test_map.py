@@ -117,7 +117,7 @@ def test_a_map_that_is_killed_again_and_again_loses_a_batch_each_time_at_most(tm
     assert len(mapper.ledger()) - 2_000 <= 100 * len(kills)
 
 
-@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize("lanes", [8, pytest.param(1, marks=pytest.mark.torture)])
 def test_no_effect_of_a_killed_map_happens_twice(tmp_path: Path, lanes: int) -> None:
     mapper = Mapper(tmp_path, "payments", count=2_000, batch=50, lanes=lanes)
     chance = random.Random(lanes)

@@ -67,9 +67,9 @@ def test_damage_is_harmless_or_named_and_never_silent(tmp_path: Path, trials: in
     ("mode", "bug"),
     [
         ("racers", "toothless"),
-        ("zombie", "toothless"),
         ("clock-jump", "deaf_clock"),
-        pytest.param("power", "toothless", marks=needs_power),
+        pytest.param("zombie", "toothless", marks=pytest.mark.torture),
+        pytest.param("power", "toothless", marks=[needs_power, pytest.mark.torture]),
     ],
 )
 def test_mode_whose_processes_are_not_stopped_lands_nothing_and_fails(tmp_path: Path, mode: str, bug: str) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from perdure.testing import plugin, stores
 from tests import warm
 from tests.kit.desk import ROOT, TYPED
 
+Start = Callable[..., subprocess.CompletedProcess[str]]
 SUITE = Path(__file__).parent / "users_suite"
 SECONDS = 300
 FOREIGN = ("langsmith_plugin", "hypothesispytest", "anyio")
@@ -48,11 +50,11 @@ class Project:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
 
-    def pytest(self, *words: str, code: int = 0, **environment: str) -> str:
+    def pytest(self, *words: str, code: int = 0, start: Start = subprocess.run, **environment: str) -> str:
         """Run it; what it said."""
         without = [word for name in FOREIGN for word in ("-p", f"no:{name}")]
         basetemp = str(self.folder / "temporary")
-        done = subprocess.run(
+        done = start(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *without, "--basetemp", basetemp, *words],
             cwd=self.folder,
             env={**users_environment(), **environment},
@@ -64,10 +66,14 @@ class Project:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def campaigns(self, *words: str, code: int = 0, paths: tuple[Path, ...] = ()) -> str:
-        """The same where campaigns are played: the processes that they kill need not be started from cold."""
-        path = os.pathsep.join(map(str, (*paths, ROOT)))
-        return self.pytest("-p", "tests.kit.warmed", *words, code=code, PYTHONPATH=path, **warm.addresses())
+    def warmed(self, *words: str, code: int = 0) -> str:
+        """The same where neither warnings nor what is loaded count: perdure is loaded before pytest begins."""
+        return self.pytest(*words, code=code, start=warm.run)
+
+    def campaigns(self, *words: str, code: int = 0, start: Start = warm.run, paths: tuple[Path, ...] = ()) -> str:
+        """The same where campaigns are played: the processes that they kill need not be started from cold either."""
+        settings = {"PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT))), **warm.addresses()}
+        return self.pytest("-p", "tests.kit.warmed", *words, code=code, start=start, **settings)
 
 
 def users_environment() -> dict[str, str]:
@@ -125,8 +131,8 @@ def test_stores_are_chosen_by_ini_and_by_option(project: Project) -> None:
     assert "test_both[memory] PASSED" in said
     assert "test_both[sqlite] PASSED" in said
     assert "3 passed" in said
-    assert "test_both PASSED" in project.pytest("-v", "--perdure-stores", "sqlite")
-    assert "mysql is no store" in project.pytest("-q", "--perdure-stores", "mysql", code=2)
+    assert "test_both PASSED" in project.warmed("-v", "--perdure-stores", "sqlite")
+    assert "mysql is no store" in project.warmed("-q", "--perdure-stores", "mysql", code=2)
     assert not (project.folder / ".perdure").exists()
 
 
@@ -155,7 +161,7 @@ def test_named_server_that_is_away_is_an_error(project: Project) -> None:
         """,
     )
     away = {"PERDURE_TEST_POSTGRES": "postgresql://nobody@127.0.0.1:9/nothing"}
-    said = project.pytest("-q", "--perdure-stores", "postgresql", code=1, **away)
+    said = project.pytest("-q", "--perdure-stores", "postgresql", code=1, start=warm.run, **away)
     assert "StoreUnavailable" in said
 
 
@@ -173,7 +179,8 @@ def test_agents_in_test_modules_that_nobody_could_import_are_killed(project: Pro
             """
         ),
     )
-    assert "1 passed" in project.campaigns("-q", "-W", "error", "--import-mode=importlib", "checks")
+    words = ("-q", "-W", "error", "--import-mode=importlib", "checks")
+    assert "1 passed" in project.campaigns(*words, start=subprocess.run)
 
 
 def test_failed_campaign_is_reported_without_a_traceback_of_ours(project: Project) -> None:
@@ -260,7 +267,7 @@ def test_questions_without_an_answer_and_answers_without_a_question_fail_plainly
             people.answer("Something", True)
         """,
     )
-    said = project.pytest("-q", code=1)
+    said = project.warmed("-q", code=1)
     assert "asks 'Refund?' (choices: yes, no), and nobody in the script answers" in said
     assert "do: people.answer('Refund?', …)" in said
     assert "nobody asked for what is left in the script: answer 'Something' with True" in said
@@ -332,7 +339,7 @@ def test_runs_that_were_only_started_fail_the_test_as_others_do(project: Project
             perdure.start(asks, 9)
         """,
     )
-    said = project.pytest("-q", "-rA", code=1)
+    said = project.warmed("-q", "-rA", code=1)
     assert "4 failed, 3 passed" in said
     for cents in (1, 2, 3):
         assert f"outcomes: pay(cents={cents}) was performed, and must not be." in said
@@ -440,6 +447,7 @@ def test_errors_of_campaigns_name_methods_of_the_fixture(project: Project) -> No
     assert not list(project.folder.glob("*.charged"))
 
 
+@pytest.mark.torture
 def test_suite_of_a_user_passes_on_two_processes(project: Project) -> None:
     shutil.copytree(SUITE, project.folder / "suite")
     project.folder /= "suite"
