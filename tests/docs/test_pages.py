@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import perdure
-from tests.docs.transcripts import DOCS, EVERY_PAGE, PRETENDED, Said, agrees, perform, steps_of
+from tests import warm
+from tests.docs.transcripts import (
+    DOCS,
+    EVERY_PAGE,
+    PRETENDED,
+    UNBUFFERED,
+    Said,
+    agrees,
+    libraries_of,
+    perform,
+    steps_of,
+)
 
 WORDS = (
     "run",
@@ -33,21 +46,47 @@ WORDS = (
     "park",
 )
 EXECUTED = [page for page in EVERY_PAGE if steps_of(page.read_text(encoding="utf-8"))]
+COLD = ("tutorial.md",)
+"""What a reader types first is executed in new interpreters every time; so is every page in the long campaigns."""
 LONG = ("frameworks.md", "langchain.md", "openai-agents.md")
 """Scripts of frameworks that take long to load, word for word as for those whose pages are executed every time."""
+LOADING = ("mcp.md", "model-server.md", "pydantic-ai.md")
+"""Pages whose scripts load the same libraries again and again."""
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(DOCS))
+
+
+@pytest.fixture(scope="session")
+def plain() -> Iterator[str]:
+    """The server of the pages that need nothing but perdure."""
+    with warm.serving(**UNBUFFERED) as address:
+        yield address
+
+
+@pytest.mark.parametrize("page", [page for page in EXECUTED if page.name not in (*COLD, *LONG)], ids=named)
+def test_every_file_and_command_of_the_page_does_what_it_says(page: Path, tmp_path: Path, plain: str) -> None:
+    steps = steps_of(page.read_text(encoding="utf-8"))
+    with warm.serving(*libraries_of(steps), **UNBUFFERED) if page.name in LOADING else nullcontext(plain) as server:
+        judge(perform(steps, tmp_path, server=server))
 
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.torture) if page.name in LONG else page for page in EXECUTED],
-    ids=lambda page: str(page.relative_to(DOCS)),
+    [page if page.name in COLD else pytest.param(page, marks=pytest.mark.torture) for page in EXECUTED],
+    ids=named,
 )
-def test_every_file_and_command_of_the_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
-    for said, printed in perform(steps_of(page.read_text(encoding="utf-8")), tmp_path):
+def test_every_file_and_command_of_the_page_does_so_in_new_interpreters(page: Path, tmp_path: Path) -> None:
+    judge(perform(steps_of(page.read_text(encoding="utf-8")), tmp_path))
+
+
+def judge(heard: list[tuple[Said, str]]) -> None:
+    for said, printed in heard:
         assert agrees(said.printed, printed), f"$ {said.command}\n{printed}"
 
 
-@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: str(page.relative_to(DOCS)))
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=named)
 def test_no_page_shows_a_fault_of_ours_or_a_place_of_whoever_wrote_it(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     transcripts = "".join(step.printed for step in steps_of(text) if isinstance(step, Said))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import tempfile
 import threading
 from pathlib import Path
 from typing import Final, NamedTuple, Self
+
+from tests import warm
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
@@ -29,7 +32,16 @@ _OTHERWISE: Final = ("PERDURE_", "PYTEST_", "CI", "BUILD_NUMBER")
 """What changes how perdure or pytest print: pytest shortens no line where a service runs it."""
 _PYTEST: Final = "-p no:langsmith_plugin -p no:hypothesispytest -p no:anyio"
 """Plugins that happen to be installed here: a reader need not have them, and they take longer than the tests."""
-_JOB: Final = re.compile(r"^(bash: line \d+: +\d+ .*|\[\d+\].*)\n", re.MULTILINE)
+UNBUFFERED: Final = {"PYTHONUNBUFFERED": "1"}
+_IMPORTED: Final = re.compile(r"^(?:from|import) ([\w.]+)", re.MULTILINE)
+_BACKGROUND: Final = re.compile(r"(?<![&>])&(?![&>])")
+_JOB: Final = re.compile(r"^((?:bash|main): line \d+: +\d+ .*|\[\d+\].*)\n", re.MULTILINE)
+_IS_INSTALLED: Final = "import sys, importlib.metadata as found; [found.version(name) for name in sys.argv[1:]]"
+_WARM: Final = """
+python() {{ if [ "$2" = pytest ]; then command python "$@"; else {client} "$@"; fi; }}
+perdure() {{ python -P -m perdure "$@"; }}
+"""
+"""pytest rewrites what it loads, and complains of what somebody has loaded before."""
 _VOLATILE: Final = (
     (re.compile(r"\b[a-z]+-[a-z]+-\d+\b"), "NAME"),
     (re.compile(r"\bpid \d+ on [\w.-]+"), "HOLDER"),
@@ -92,10 +104,21 @@ def steps_of(page: str) -> list[File | Script | Said]:
     return found
 
 
-def perform(steps: list[File | Script | Said], folder: Path) -> list[tuple[Said, str]]:
-    """Do all of it in this folder; gives every command with what it printed."""
+def libraries_of(steps: list[File | Script | Said]) -> set[str]:
+    """The modules that the files and scripts of a page load, of others and of our own adapters to them."""
+    written = [step.text for step in steps if isinstance(step, (File, Script))]
+    own = {step.name.removesuffix(".py") for step in steps if isinstance(step, File)}
+    found = {name for text in written for name in _IMPORTED.findall(text)}
+    return {name for name in found if name.partition(".")[0] not in {*sys.stdlib_module_names, *own, "perdure"}}
+
+
+def perform(steps: list[File | Script | Said], folder: Path, *, server: str = "") -> list[tuple[Said, str]]:
+    """Do all of it in this folder; gives every command with what it printed.
+
+    Where a warm server is named, it starts every `python` and `perdure` that is waited for.
+    """
     heard = []
-    with Shell(folder) as shell:
+    with Shell(folder, server) as shell:
         for step in steps:
             if isinstance(step, File):
                 shell.write(step.name, step.text)
@@ -124,10 +147,10 @@ def agrees(said: str, printed: str) -> bool:
 class Shell:
     """One bash for a whole page, so that its jobs and variables are there for the next command."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, server: str = "") -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OTHERWISE)}
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        quiet = {"PATH": programs, "PYTHONUNBUFFERED": "1", "COLUMNS": "100", "NO_COLOR": "1", "LOGNAME": "ada"}
+        quiet = {"PATH": programs, **UNBUFFERED, "COLUMNS": "100", "NO_COLOR": "1", "LOGNAME": "ada"}
         self._bash = subprocess.Popen(
             ["bash"],
             cwd=folder.resolve(),
@@ -145,7 +168,9 @@ class Shell:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
         # The package under test is installed already; what a reader installs must be called what it is called.
-        self._write('pip() { python -m pip show --quiet "${@:2}"; }')
+        self._write(f'pip() {{ command python -c {shlex.quote(_IS_INSTALLED)} "${{@:2}}"; }}')
+        self._warm = _WARM.format(client=f"{sys.executable} -IS {warm.CLIENT} {server}") if server else ""
+        self._write(self._warm)
 
     def type(self, command: str, *, until: str = "") -> str:
         """What a command prints; one in the background is heard until it has said the last line of `until`."""
@@ -153,13 +178,15 @@ class Shell:
             before = len(self._heard)
         self._marks += 1
         mark = f"==mark {self._marks}=="
+        if _BACKGROUND.search(command):  # what it kills, and what ends with this shell, must be a process of this shell
+            self._write("unset -f python perdure")
         if command.endswith("&"):
-            self._write(f"{command[:-1]} </dev/null &\nspoken=$!")
+            self._write(f"{command[:-1]} </dev/null &\nspoken=$!\n{self._warm}")
             if not until.strip():
                 return ""  # one that says nothing is not waited for
             last = settled(until).splitlines()[-1]
             return _JOB.sub("", self._wait(before, lambda text: last in settled(text).splitlines(), command))
-        self._write(f"(exit $ended); {{ {command}\n}} </dev/null; ended=$?; echo {mark}")
+        self._write(f"(exit $ended); {{ {command}\n}} </dev/null; ended=$?; echo {mark}\n{self._warm}")
         printed = self._wait(before, lambda text: f"{mark}\n" in text, command)
         return _JOB.sub("", printed.partition(f"{mark}\n")[0]).replace(self._folder, PRETENDED)
 

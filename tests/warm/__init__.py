@@ -2,35 +2,35 @@
 
 Each is a process of its own and may be killed like any other; it only does not pay for the loading, which is most of
 what a short command does. What the server cannot do the same way is started anew: options of the interpreter,
-inherited descriptors. That perdure loads from cold is for the tests of the documentation: they type every command.
-What is started like that may start others the same way, where its environment says at which addresses: `addresses`.
+inherited descriptors. That perdure loads from cold is for the tests of the README and the tutorial, and in the long
+campaigns for those of every page: they type what a reader types. What is started like that may start others the same way, where its environment says at which addresses: `addresses`.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
-import json
 import os
 import select
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import perdure
+from tests.warm.client import STATUS, ask
 
 SERVER: Final = Path(__file__).parent / "server.py"
-STATUS: Final = struct.Struct("i")
+CLIENT: Final = SERVER.with_name("client.py")
 HASH_SEEDS: Final = ("", "1", "2")
-"""None, and those of the crash kit."""
+"""None, which is what an interpreter takes the empty one for, and those of the crash kit."""
 _SAME: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ")
 """Settings that an interpreter reads once, when it starts."""
 _ADDRESSES: Final = "WARM_ADDRESSES"
@@ -116,19 +116,23 @@ def addresses() -> dict[str, str]:
     return {_ADDRESSES: str(_folder())}
 
 
+@contextmanager
+def serving(*modules: str, **environment: str) -> Iterator[str]:
+    """The address of a server that has loaded these as well, while it is needed; what it starts has this environment."""
+    with tempfile.TemporaryDirectory(prefix="warm-") as folder:
+        address = Path(folder, "server")
+        process = _begun(address, {**os.environ, **environment}, *modules)
+        try:
+            yield str(address)
+        finally:
+            process.communicate()
+
+
 def _start(request: Mapping[str, Any], streams: Sequence[int]) -> tuple[int, int]:
     """The number of the new process, and where it is told how that ended."""
-    told, tells = os.pipe()
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
-            with _starting:
-                address = _server(request["environment"].get(_HASH_SEED, ""))
-            asking.connect(address)
-            socket.send_fds(asking, [json.dumps(request).encode()], [*streams, tells])
-    finally:
-        os.close(tells)
-    (pid,) = STATUS.unpack(os.read(told, STATUS.size))
-    return pid, told
+    with _starting:
+        address = _server(request["environment"].get(_HASH_SEED, ""))
+    return ask(address, request, streams)
 
 
 @functools.cache
@@ -136,14 +140,19 @@ def _server(hash_seed: str) -> str:
     """The address of one that puts what it hashes in this order; it ends with the process that started it."""
     address = _folder() / (hash_seed or "any")
     if _ADDRESSES not in os.environ:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as requests:
-            requests.bind(str(address))
-            plain = {name: value for name, value in os.environ.items() if name not in _OWN}
-            plain |= {_HASH_SEED: hash_seed} if hash_seed else {}
-            command = [sys.executable, str(SERVER), str(requests.fileno()), str(Path(perdure.__file__).parents[1])]
-            process = subprocess.Popen(command, pass_fds=[requests.fileno()], stdin=subprocess.PIPE, env=plain)
+        process = _begun(address, {**os.environ, _HASH_SEED: hash_seed})
         atexit.register(process.communicate)
     return str(address)
+
+
+def _begun(address: Path, environment: Mapping[str, str], *modules: str) -> subprocess.Popen[bytes]:
+    """A server that may be asked from now on; it ends when its standard input does."""
+    plain = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as requests:
+        requests.bind(str(address))
+        source = str(Path(perdure.__file__).parents[1])
+        command = [sys.executable, str(SERVER), str(requests.fileno()), source, *modules]
+        return subprocess.Popen(command, pass_fds=[requests.fileno()], stdin=subprocess.PIPE, env=plain)
 
 
 @functools.cache

@@ -40,7 +40,7 @@ MOST_BYTES = 1 << 20
 def main() -> None:
     """Serve until nobody asks any more; each child becomes the program that was asked for."""
     sys.path[0] = sys.argv[2]
-    for name in LOADED.split():
+    for name in (*LOADED.split(), *sys.argv[3:]):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
