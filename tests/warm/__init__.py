@@ -3,7 +3,8 @@
 Each is a process of its own and may be killed like any other; it only does not pay for the loading, which is most of
 what a short command does. What the server cannot do the same way is started anew: options of the interpreter,
 inherited descriptors. That perdure loads from cold is for the tests of the README and the tutorial, and in the long
-campaigns for those of every page: they type what a reader types. What is started like that may start others the same way, where its environment says at which addresses: `addresses`.
+campaigns for those of every page: they type what a reader types. What is started like that may start others the same
+way, where its environment says at which addresses: `addresses`.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def addresses() -> dict[str, str]:
 
 @contextmanager
 def serving(*modules: str, **environment: str) -> Iterator[str]:
-    """The address of a server that has loaded these as well, while it is needed; what it starts has this environment."""
+    """The address of a server that has loaded these as well, while it is needed, in this environment."""
     with tempfile.TemporaryDirectory(prefix="warm-") as folder:
         address = Path(folder, "server")
         process = _begun(address, {**os.environ, **environment}, *modules)

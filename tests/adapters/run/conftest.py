@@ -15,7 +15,7 @@ import pytest
 
 from perdure.testing.model_server import ModelServer
 from tests import warm
-from tests.adapters.run.trials import loaded
+from tests.adapters.run.trials import certificate, loaded
 from tests.crash.nursery import Nursery
 
 SECONDS = 90
@@ -56,7 +56,8 @@ class Place:
         self.folder = folder
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
         path = os.pathsep.join(filter(None, (str(SOURCE), kept.get("PYTHONPATH"))))
-        self.environment = {**kept, **environment, "PYTHONPATH": path, "PERDURE_DURABILITY": "process"}
+        own = {"PYTHONPATH": path, "PERDURE_DURABILITY": "process", "SSL_CERT_FILE": str(certificate(folder))}
+        self.environment = {**kept, **environment, **own}
 
     def write(self, text: str, name: str = "agent.py") -> None:
         """Put a script into the folder."""

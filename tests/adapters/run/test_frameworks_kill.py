@@ -77,7 +77,7 @@ SAMPLED = {
     "Pydantic AI": "streamed",
     "MCP": "parallel",
 }
-SAMPLED_STRIDE = 18
+SAMPLED_STRIDE = 45
 AROUND = ("before:", "after:")
 """The sides of a commit on which a script is killed; inside it, the store decides."""
 

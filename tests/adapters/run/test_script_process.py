@@ -74,9 +74,16 @@ ENDS = {
     ),
 }
 """Programs without anything of a model in them."""
+RARE = (
+    *("exit with nothing", "large code", "a chain of exceptions", "a group of exceptions", "no input left"),
+    *("a pool that nobody closes", "asyncio", "at exit", "a program"),
+)
+"""Each has one like it among the others, which are executed every time."""
 
 
-@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.torture) if name in RARE else name for name in ENDS]
+)
 def test_a_script_ends_and_writes_as_without_perdure(bare: Any, name: str) -> None:
     bare.write(ENDS[name])
     alone = bare.plain("agent.py", "-x", "two words", typed="ada\nrest\n")
@@ -129,10 +136,14 @@ AT_A_LINE = re.compile(r"line \d+, in <module>\n.*(?=\n)")
     ("number", "before"),
     [
         (signal.SIGINT, ""),
-        (signal.SIGTERM, ""),
+        pytest.param(signal.SIGTERM, "", marks=pytest.mark.torture),
         (signal.SIGHUP, ""),
         (signal.SIGTERM, "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))"),
-        (signal.SIGINT, "signal.signal(signal.SIGINT, lambda *_: (print('stopping', flush=True), sys.exit(0)))"),
+        pytest.param(
+            signal.SIGINT,
+            "signal.signal(signal.SIGINT, lambda *_: (print('stopping', flush=True), sys.exit(0)))",
+            marks=pytest.mark.torture,
+        ),
         (signal.SIGUSR1, "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))"),
     ],
 )

@@ -49,7 +49,7 @@ class Trial:
             **self.model.environment(),
             "PERDURE_STORE": str(self.store),
             "PERDURE_DURABILITY": "process",
-            "SSL_CERT_FILE": str(_certificate(self.folder)),
+            "SSL_CERT_FILE": str(certificate(self.folder)),
             "STAGE_RUN": RUN_ID,
             "STAGE_SCRIPT": str(SCRIPTS / self.script),
             "STAGE_ARGUMENTS": json.dumps(list(self.arguments)),
@@ -152,7 +152,7 @@ def _is_told_apart(trial: Trial) -> bool:
     return any(entry.body["outcome"] == "happened" for entry in trial.journal().verdicts())
 
 
-def _certificate(folder: Path) -> Path:
+def certificate(folder: Path) -> Path:
     """One certificate in place of all: nobody here speaks TLS, and to load them takes longer than the rest."""
     path = folder / "certificate.pem"
     if not path.exists():
