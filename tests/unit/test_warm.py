@@ -77,6 +77,19 @@ def test_interrupted_it_ends_by_the_signal() -> None:
         assert process.wait(60) == -signal.SIGINT
 
 
+@pytest.mark.parametrize("end", ["raise SystemExit(7)", "import os; os.kill(os.getpid(), 9)", "1 / 0"])
+def test_a_client_prints_and_ends_as_the_program_that_it_stands_for(end: str) -> None:
+    words = ["-c", f"import sys; print(sys.argv, sys.stdin.read(), flush=True); {end}", "a"]
+    with warm.serving() as address:
+        found, cold = (
+            subprocess.run(
+                [sys.executable, *before, *words], input="typed", capture_output=True, text=True, check=False
+            )
+            for before in (("-IS", str(warm.CLIENT), address), ())
+        )
+    assert (found.returncode, found.stdout, found.stderr) == (cold.returncode, cold.stdout, cold.stderr)
+
+
 def test_many_at_once_are_told_apart() -> None:
     codes = [f"import time; time.sleep(0.05); raise SystemExit({number})" for number in range(20)]
     processes = [warm.Popen([sys.executable, "-c", code]) for code in codes]
