@@ -47,11 +47,8 @@ def _strays(outside: str, folder: Path) -> Iterator[Path]:
 
 def _is_of(process: Path, marker: bytes, folder: Path) -> bool:
     """Whether it belongs to the trial, and was not killed with it just now."""
-    if _is_dying(process):
-        return False
-    if any(each.startswith(marker) for each in (process / "environ").read_bytes().split(b"\0")):
-        return True
-    return (process / "cwd").readlink().is_relative_to(folder)
+    is_here = b"\0" + marker in b"\0" + (process / "environ").read_bytes()
+    return (is_here or (process / "cwd").readlink().is_relative_to(folder)) and not _is_dying(process)
 
 
 def _is_dying(process: Path) -> bool:
