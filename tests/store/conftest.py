@@ -6,7 +6,7 @@ import pytest
 
 from perdure import clock
 from tests.postgres import emptied_schema
-from tests.store.places import MemoryPlace, PostgresPlace, SqlitePlace
+from tests.store.places import PORTABLE, STORES, MemoryPlace, PostgresPlace, SqlitePlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,13 +40,13 @@ def manual_clock(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
     return manual
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres", "portable"])
+@pytest.fixture(params=[*STORES, pytest.param(PORTABLE, marks=pytest.mark.torture)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "memory":
         yield MemoryPlace()
         return
     if request.param != "sqlite":
-        with emptied_schema(options="portable=true" if request.param == "portable" else "") as url:
+        with emptied_schema(options="portable=true" if request.param == PORTABLE else "") as url:
             postgres = PostgresPlace(url)
             yield postgres
             postgres.close()

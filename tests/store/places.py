@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import apsw
 import msgspec
 import psycopg
+import pytest
 
 from perdure.store.memory import MemoryStore, Shelf
 from perdure.store.postgres import PostgresStore
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
     from perdure.store.protocol import Store
 
+
+STORES = ("memory", "sqlite", "postgres")
+PORTABLE = "portable"
+asks_who_lives = pytest.mark.parametrize("place", [*STORES, PORTABLE], indirect=True)
+"""The portable store differs from `postgres` in how it knows who lives, and in nothing else: what does not ask that
+is tested with it in the long campaigns alone."""
 
 LEASE_SECONDS = 120.0
 """As long as the terms of the suite let a holder be silent."""

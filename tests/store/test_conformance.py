@@ -43,6 +43,7 @@ from tests.store.journals import (
     outcome_of,
     step,
 )
+from tests.store.places import asks_who_lives
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,6 +60,7 @@ def parked_for_loss(run: Run) -> Run:
     return msgspec.structs.replace(run, state=RunState.WAITING, reason=WaitReason.PARKED, detail=write_park(park))
 
 
+@asks_who_lives
 class TestJoin:
     def test_makes_this_process_known_to_others(self, store: Store, other: Store) -> None:
         worker = store.join()
@@ -104,6 +106,7 @@ class TestCreate:
         assert other.load_blob(digest) == b"long " * 10_000
 
 
+@asks_who_lives
 class TestClaim:
     def test_grows_the_epoch_and_counts_the_delivery_before_any_work(self, store: Store, other: Store) -> None:
         before = created(store)
@@ -425,6 +428,7 @@ class TestAppend:
         assert other.read_run("run-1") == one.run
 
 
+@asks_who_lives
 class TestHolds:
     def test_newest_epoch_holds_and_older_ones_do_not(self, store: Store, other: Store) -> None:
         created(store)
@@ -711,6 +715,7 @@ class TestCheck:
         assert store.read_run("run-1") == run
 
 
+@asks_who_lives
 class TestRepair:
     def test_run_without_damage_is_left_as_it_is(self, store: Store) -> None:
         run = land(store, ending(held_run(store)))
@@ -814,6 +819,7 @@ class TestRepair:
             store.repair_run("run-9")
 
 
+@asks_who_lives
 class TestClose:
     def test_nothing_was_ever_lost_here(self, store: Store) -> None:
         assert store.losses() == []
@@ -837,6 +843,7 @@ class TestClose:
         assert other.read_worker(worker.worker_id) is None
 
 
+@asks_who_lives
 class TestReady:
     def ready(self, store: Store, *agents: str, now: float = 0.0, limit: int = 100) -> list[str]:
         return [
@@ -897,6 +904,7 @@ class TestReady:
         assert self.ready(other) == []
 
 
+@asks_who_lives
 class TestWorkers:
     def test_every_worker_is_listed(self, store: Store, other: Store) -> None:
         ids = {store.join().worker_id, other.join().worker_id}

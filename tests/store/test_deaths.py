@@ -11,11 +11,14 @@ from perdure.records import Delivery, RunState, read_body
 from perdure.store.lease import read_park
 from perdure.store.protocol import Terms
 from tests.store.journals import TERMS, claimed, held_run, outcome_of, step
+from tests.store.places import asks_who_lives
 
 if TYPE_CHECKING:
     from perdure.store.protocol import Store
     from tests.store.conftest import ManualClock
     from tests.store.places import Place
+
+pytestmark = asks_who_lives
 
 CAUSE = "killed by signal 9 (out of memory)"
 

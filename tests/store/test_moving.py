@@ -70,7 +70,10 @@ if TYPE_CHECKING:
     from perdure.store.protocol import Store, Whole
     from tests.store.places import Place
 
-PAIRS = ["memory-memory", "sqlite-postgres", "postgres-sqlite", "sqlite-sqlite", "sqlite-portable", "portable-sqlite"]
+PAIRS = ("memory-memory", "sqlite-postgres", "postgres-sqlite", "sqlite-sqlite")
+PORTABLE_PAIRS = ("sqlite-portable", "portable-sqlite")
+asks_who_lives = pytest.mark.parametrize("pair", [*PAIRS, *PORTABLE_PAIRS], indirect=True)
+"""As in `places`: a portable store has its own way to know who lives, and nothing else."""
 CONTENT = b"a page of text " * 3000
 
 
@@ -91,7 +94,7 @@ class Pair:
         return tally
 
 
-@pytest.fixture(params=PAIRS)
+@pytest.fixture(params=[*PAIRS, *(pytest.param(pair, marks=pytest.mark.torture) for pair in PORTABLE_PAIRS)])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
     with contextlib.ExitStack() as opened:
         kinds = request.param.split("-")
@@ -170,6 +173,7 @@ def can_go_on(store: Store, run_id: str) -> bool:
     return run is not None and run.state not in ("completed", "cancelled") and not (has_left(run) or is_arriving(run))
 
 
+@asks_who_lives
 def test_everything_of_every_run_comes_along(pair: Pair) -> None:
     filled(pair.source)
     before = wholes(pair.source)
@@ -248,6 +252,7 @@ def test_process_that_wrote_before_the_move_writes_no_more(pair: Pair) -> None:
     assert claimed(pair.source).epoch > run.epoch
 
 
+@asks_who_lives
 def test_run_that_a_process_holds_is_left_and_named(pair: Pair) -> None:
     holder = pair.places["source"].open()
     run = held_run(holder)
@@ -266,6 +271,7 @@ def _departure(run: Run) -> Departure:
     return Departure(run, (), "source", "target", "token")
 
 
+@asks_who_lives
 def test_run_that_a_process_holds_is_not_closed(pair: Pair) -> None:
     holder = pair.places["source"].open()
     run = held_run(holder)
@@ -274,6 +280,7 @@ def test_run_that_a_process_holds_is_not_closed(pair: Pair) -> None:
     land(holder, step(run))
 
 
+@asks_who_lives
 def test_family_is_closed_as_a_whole_or_not_at_all(pair: Pair) -> None:
     holder = pair.places["source"].open()
     family = [_departure(created(pair.source, "free")), _departure(held_run(holder, "held"))]
@@ -327,6 +334,7 @@ def test_mail_that_a_run_knew_of_does_not_wake_it_where_it_is_moved_and_the_rest
     assert [run.run_id for run in pair.target.list_due(now=0.0)] == ["woken"]
 
 
+@asks_who_lives
 def test_run_claimed_while_it_is_moved_stays_with_its_holder(pair: Pair) -> None:
     created(pair.source)
     whole = pair.source.load_whole("run-1")

@@ -24,7 +24,7 @@ from tests.store.journals import (
     outcome_of,
     step,
 )
-from tests.store.places import MemoryPlace
+from tests.store.places import MemoryPlace, asks_who_lives
 
 if TYPE_CHECKING:
     from perdure.records import Run
@@ -125,6 +125,7 @@ def test_waiting_run_keeps_what_it_waits_for_and_wakes_for_its_version(team: dic
     assert given(team["v1"]) == ["run-1"]
 
 
+@asks_who_lives
 def test_live_holder_is_not_robbed_by_a_pin(team: dict[str, Store]) -> None:
     run = held_run(team["v2"])
     with pytest.raises(RunHeld):
@@ -132,6 +133,7 @@ def test_live_holder_is_not_robbed_by_a_pin(team: dict[str, Store]) -> None:
     land(team["v2"], step(run))
 
 
+@asks_who_lives
 def test_dead_holder_writes_no_more_once_its_run_is_pinned(place: Place, team: dict[str, Store]) -> None:
     other = place.open()
     run = held_run(other)

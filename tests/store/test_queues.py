@@ -13,7 +13,7 @@ from perdure.store.lease import Park, write_park
 from perdure.store.portable import adopted
 from perdure.store.postgres.presence import RETURN_SECONDS, life_key
 from tests.store.journals import AGENT, PARDON, TERMS, claimed, created, ending, held_run, land, letter, new_run, step
-from tests.store.places import PostgresPlace
+from tests.store.places import PostgresPlace, asks_who_lives
 
 if TYPE_CHECKING:
     from perdure.store.protocol import Store
@@ -189,6 +189,7 @@ class TestVersions:
         assert sorted(ready(store, version="v1")) == ["any", "old"]
         assert ready(store, version="v2") == ["any"]
 
+    @asks_who_lives
     def test_also_once_its_holder_is_gone_or_it_is_due(self, store: Store, place: Place) -> None:
         held_run(store, "held")
         land(store, ending(held_run(store, "due"), RunState.WAITING, wake_at=50.0))
@@ -414,6 +415,7 @@ class TestGate:
         land(store, ending(held, RunState.WAITING, reason="parked"))
         assert claimed(store, "run-0").deliveries == 2
 
+    @asks_who_lives
     def test_run_of_a_dead_worker_keeps_its_place_and_needs_no_other(self, store: Store, place: Place) -> None:
         self.limited(store, concurrency=1)
         claimed(store, "run-0")
