@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from perdure.errors import PerdureError, Signal
 from perdure.records import Run
 from perdure.store.sqlite import SqliteStore
+from tests import warm
 from tests.store.journals import TERMS, created, land, letter, step
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Child:
 
     def __init__(self, path: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), str(_ROOT / "src")])}
-        self.process = subprocess.Popen(
+        self.process = warm.Popen(
             [sys.executable, "-m", "tests.store.child", str(path)],
             cwd=_ROOT,
             env=environment,
@@ -56,7 +57,8 @@ class Child:
 
     def freeze(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
-        os.waitpid(self.pid, os.WUNTRACED)
+        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            pass
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

@@ -33,6 +33,7 @@ from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.location import read_location
 from perdure.store.postgres.presence import life_key
 from perdure.store.writer import Writer
+from tests import warm
 from tests.postgres import private_server, schema_url, server_url
 from tests.store.journals import TERMS, claimed, created, held_run, large_step, letter, outcome_of, step
 from tests.store.proxy import Proxy
@@ -291,7 +292,7 @@ def test_two_that_claim_at_once_get_one_run(opened: Any) -> None:
 def test_any_number_of_processes_may_start_at_once_on_a_new_database(url: str) -> None:
     code = f"from perdure.store import open_store; s = open_store({url!r}); print(s.created); s.close()"
     children = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        warm.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(6)
     ]
     outcomes = [child.communicate(timeout=60) for child in children]

@@ -169,7 +169,7 @@ def can_trace() -> bool:
 
 
 @pytest.mark.skipif(not can_trace(), reason="strace is not installed, or tracing is not allowed")
-@every(sampled=7)
+@every(sampled=13)
 def test_killed_migration_of_a_file_leaves_old_or_new(tmp_path: Path, stride: int) -> None:
     place = Place(tmp_path)
     make_old_file(place.database)

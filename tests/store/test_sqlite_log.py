@@ -17,6 +17,7 @@ from perdure.records import Run
 from perdure.store.protocol import Finding
 from perdure.store.sqlite import SqliteStore
 from perdure.store.sqlite.log import PIECE_BYTES, LogRoom
+from tests import warm
 from tests.store.journals import held_run, land, step
 
 _ROOT = Path(__file__).parents[2]
@@ -134,7 +135,7 @@ def test_room_is_made_while_nobody_else_can_write(tmp_path: Path, monkeypatch: p
 
 
 def _writer(database: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return warm.Popen(
         [sys.executable, "-m", "tests.store.child", str(database)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

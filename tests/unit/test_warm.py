@@ -104,6 +104,14 @@ def test_it_hashes_with_the_seed_that_was_asked_for(hash_seed: str) -> None:
     assert warm.run(command, capture_output=True, env=environment).stdout == cold.stdout
 
 
+@pytest.mark.parametrize("setting", ["", "1"])
+def test_it_keeps_compiled_code_or_not_as_was_asked_for(setting: str) -> None:
+    command = [sys.executable, "-c", "import sys; print(sys.dont_write_bytecode)"]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": setting}
+    cold = subprocess.run(command, capture_output=True, env=environment, check=True)
+    assert warm.run(command, capture_output=True, env=environment).stdout == cold.stdout
+
+
 def test_it_starts_others_as_it_was_started_itself() -> None:
     starts = "import os, sys; from tests import warm; warm.run(sys.argv[1:], env=dict(os.environ)); print(os.getppid())"
     child = [sys.executable, "-c", "import os; print(os.getppid())"]

@@ -36,8 +36,8 @@ _SAME: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ")
 """Settings that an interpreter reads once, when it starts."""
 _ADDRESSES: Final = "WARM_ADDRESSES"
 _HASH_SEED: Final = "PYTHONHASHSEED"
-_OWN: Final = ("PYTHONPATH", _HASH_SEED)
-"""And those of them that each process may have its own way: the path is set anew, a seed has a server of its own."""
+_OWN: Final = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", _HASH_SEED)
+"""And those of them that each process may have its own way: the first two are set anew, a seed has its own server."""
 _starting: Final = threading.Lock()
 
 

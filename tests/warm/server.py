@@ -126,6 +126,7 @@ def _settle_in(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.orig_argv[:] = request["arguments"]
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [*(os.path.abspath(each) for each in named if each), *sys.path[1:]]  # noqa: PTH100 - may be gone
     importlib.invalidate_caches()

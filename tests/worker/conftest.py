@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 from perdure import clock
 from perdure.status import Commands, status_of
 from perdure.store import open_store
+from perdure.store.protocol import Store
 from tests import warm
 from tests.faces.conftest import Place
 from tests.postgres import schema_url
@@ -96,6 +96,7 @@ class Crew:
         self.told: list[dict[str, Any]] = []
         self._listeners: list[threading.Thread] = []
         self._changed = threading.Condition()
+        self._looked_at: dict[str, Store] = {}
         place.write("app.py", AGENTS + more)
 
     def start(self, agent: str, **arguments: object) -> str:
@@ -139,10 +140,12 @@ class Crew:
         (self.place.folder / f"{name}.go").touch()
 
     def states(self) -> dict[str, tuple[str, str]]:
-        """The state of every run and its reason, read here: whoever waits for one asks often."""
+        """The state of every run and its reason, read here in a store that stays open: whoever waits asks often."""
         location = self.place.environment.get("PERDURE_STORE") or str(self.place.database)
-        with contextlib.closing(open_store(location, create=False)) as store:
-            found = {run.run_id: status_of(store, run, Commands()) for run in store.list_runs()}
+        if location not in self._looked_at:
+            self._looked_at[location] = open_store(location, create=False)
+        store = self._looked_at[location]
+        found = {run.run_id: status_of(store, run, Commands()) for run in store.list_runs()}
         return {run_id: (status.state, status.reason) for run_id, status in found.items()}
 
     def unsettled(self) -> set[str]:
@@ -158,6 +161,8 @@ class Crew:
             process.kill()
             listener.join(PATIENCE)
             process.__exit__(None, None, None)
+        for store in self._looked_at.values():
+            store.close()
 
     def _started(self, command: list[str]) -> subprocess.Popen[str]:
         process = warm.Popen(
@@ -185,16 +190,25 @@ class Crew:
                 self._changed.notify_all()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def crew(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crew]:
-    place = Place(tmp_path)
+on_a_server_too = pytest.mark.parametrize("location", ["sqlite", "postgres"], indirect=True)
+"""For what many processes do to one store at once, and what one of them tells the others: stores differ in that. The
+rest of what workers do is the same with each, and is tested on a server in the long campaigns."""
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.torture)])
+def location(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """The setting that names the store; none for the file that is used where none is named."""
     if request.param == "sqlite":
-        made = Crew(place)
-        yield made
-        made.end()
+        yield {}
         return
     with schema_url() as url:
-        place.environment["PERDURE_STORE"] = url
-        made = Crew(place)
-        yield made
-        made.end()
+        yield {"PERDURE_STORE": url}
+
+
+@pytest.fixture
+def crew(location: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
+    place = Place(tmp_path)
+    place.environment |= location
+    made = Crew(place)
+    yield made
+    made.end()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faces.conftest import Place
-from tests.worker.conftest import PATIENCE, Crew
+from tests.worker.conftest import PATIENCE, Crew, on_a_server_too
 
 APP = """
     import fcntl
@@ -53,6 +53,7 @@ def indexing(crew: Crew) -> Crew:
     return crew
 
 
+@on_a_server_too
 def test_every_caller_gets_the_one_run_and_it_has_the_newest_arguments(indexing: Crew) -> None:
     indexing.place.write("starter.py", STARTER)
     for _ in range(2):

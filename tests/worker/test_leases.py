@@ -218,8 +218,15 @@ def test_run_of_a_worker_that_is_cut_off_goes_on_elsewhere_and_happens_once(crew
     assert crew.log().count("pay a") == 1
 
 
-@pytest.mark.parametrize("holder", ["worker", "script"])
-@pytest.mark.parametrize("agent", ["blocked", "blocked_loop"])
+@pytest.mark.parametrize(
+    ("agent", "holder"),
+    [
+        ("blocked", "worker"),
+        ("blocked_loop", "script"),
+        pytest.param("blocked", "script", marks=pytest.mark.torture),
+        pytest.param("blocked_loop", "worker", marks=pytest.mark.torture),
+    ],
+)
 def test_step_that_blocks_for_three_leases_keeps_its_run(direct: Crew, agent: str, holder: str) -> None:
     if holder == "worker":
         direct.start(agent, name="a")

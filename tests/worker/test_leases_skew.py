@@ -93,6 +93,25 @@ BODIES = f"""
 """
 
 
+class Machines(Crew):
+    """A crew of which each process may be on a machine of its own."""
+
+    def __init__(self, place: Place, library: Path) -> None:
+        super().__init__(place, more=BODIES)
+        self._library = library
+
+    @contextlib.contextmanager
+    def shifted(self, ahead: str) -> Iterator[None]:
+        """Processes that are started meanwhile are on a machine whose clock is wrong."""
+        wrong = {"LD_PRELOAD": os.fspath(self._library), "SHIFT_SECONDS": ahead}
+        self.place.environment |= wrong
+        try:
+            yield
+        finally:
+            for name in wrong:
+                del self.place.environment[name]
+
+
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shift")
@@ -103,33 +122,22 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def crew(library: Path, tmp_path: Path) -> Iterator[Crew]:
+def crew(library: Path, tmp_path: Path) -> Iterator[Machines]:
     with schema_url() as url:
         place = Place(tmp_path)
         place.environment |= {"PERDURE_STORE": url, "PERDURE_RENEW_SECONDS": "0.5", "PERDURE_LEASE_SECONDS": "3"}
         place.environment["PERDURE_STALL_SECONDS"] = "3"
-        place.environment |= {"LD_PRELOAD": os.fspath(library), "SHIFT_SECONDS": "0"}
-        made = Crew(place, more=BODIES)
+        made = Machines(place, library)
         yield made
         made.end()
 
 
-@contextlib.contextmanager
-def shifted(crew: Crew, ahead: str) -> Iterator[None]:
-    """Processes that are started meanwhile are on a machine whose clock is wrong."""
-    crew.place.environment["SHIFT_SECONDS"] = ahead
-    try:
-        yield
-    finally:
-        crew.place.environment["SHIFT_SECONDS"] = "0"
-
-
-def worker(crew: Crew, ahead: str) -> subprocess.Popen[str]:
-    with shifted(crew, ahead):
+def worker(crew: Machines, ahead: str) -> subprocess.Popen[str]:
+    with crew.shifted(ahead):
         return crew.worker()
 
 
-def moment(crew: Crew, line: str) -> float:
+def moment(crew: Machines, line: str) -> float:
     """When this line was seen, by a clock that nobody moved."""
     crew.until(lambda: line in crew.log())
     return clock.elapsed_seconds()
@@ -139,8 +147,8 @@ SKEWS = [("3600", "-3600"), pytest.param("-3600", "3600", marks=pytest.mark.tort
 
 
 @pytest.mark.parametrize(("first", "second"), SKEWS)
-def test_sleep_that_begins_on_one_machine_ends_in_time_on_another(crew: Crew, first: str, second: str) -> None:
-    with shifted(crew, second):
+def test_sleep_that_begins_on_one_machine_ends_in_time_on_another(crew: Machines, first: str, second: str) -> None:
+    with crew.shifted(second):
         run = crew.start("sleeper", name="a")
     begun = worker(crew, first)
     asleep = moment(crew, "end a 0")
@@ -154,7 +162,7 @@ def test_sleep_that_begins_on_one_machine_ends_in_time_on_another(crew: Crew, fi
 
 
 @pytest.mark.parametrize(("first", "second"), SKEWS)
-def test_living_worker_is_not_robbed_and_a_dead_one_is(crew: Crew, first: str, second: str) -> None:
+def test_living_worker_is_not_robbed_and_a_dead_one_is(crew: Machines, first: str, second: str) -> None:
     run = crew.start("patient", name="a")
     holder = worker(crew, first)
     crew.until(lambda: "holding a" in crew.log())
@@ -172,7 +180,7 @@ def test_living_worker_is_not_robbed_and_a_dead_one_is(crew: Crew, first: str, s
 
 @pytest.mark.parametrize(("first", "second"), SKEWS)
 def test_effect_in_doubt_is_not_performed_again_before_it_cannot_land_any_more(
-    crew: Crew, first: str, second: str
+    crew: Machines, first: str, second: str
 ) -> None:
     run = crew.start("poster", name="a")
     sender = worker(crew, first)
@@ -187,13 +195,13 @@ def test_effect_in_doubt_is_not_performed_again_before_it_cannot_land_any_more(
 
 
 @pytest.mark.parametrize(("first", "second"), SKEWS)
-def test_question_is_open_for_as_long_as_was_said(crew: Crew, first: str, second: str) -> None:
+def test_question_is_open_for_as_long_as_was_said(crew: Machines, first: str, second: str) -> None:
     run = crew.start("asker", name="a")
     asking = worker(crew, first)
     crew.until(lambda: crew.states()[run] == ("waiting", "human"))
     asked = clock.elapsed_seconds()
     crew.kill(asking)
-    with shifted(crew, second):
+    with crew.shifted(second):
         assert crew.place.perdure("inbox").code == 0
     worker(crew, second)
     late = moment(crew, "end a 1")
@@ -201,9 +209,9 @@ def test_question_is_open_for_as_long_as_was_said(crew: Crew, first: str, second
     crew.until(lambda: run in crew.ended())
 
 
-def test_doctor_names_a_clock_that_is_wrong(crew: Crew) -> None:
+def test_doctor_names_a_clock_that_is_wrong(crew: Machines) -> None:
     crew.start("sleeper", name="a")
-    with shifted(crew, "3600"):
+    with crew.shifted("3600"):
         result = crew.place.perdure("doctor")
     assert result.code == 0, result
     assert "ahead of the server's" in result.out

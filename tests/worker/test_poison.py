@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.faces.conftest import Place
-from tests.postgres import schema_url
-from tests.worker.conftest import AGENTS, Crew
+from tests.worker.conftest import Crew, on_a_server_too
 
 OTHERS = 200
 LIMIT_BYTES = 200_000_000
@@ -69,16 +68,13 @@ POISON = """
 """
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def crew(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crew]:
+@pytest.fixture
+def crew(location: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
     place = Place(tmp_path)
-    with schema_url() if request.param == "postgres" else contextlib.nullcontext("") as url:
-        if url:
-            place.environment["PERDURE_STORE"] = url
-        made = Crew(place)
-        place.write("app.py", AGENTS + POISON)
-        yield made
-        made.end()
+    place.environment |= location
+    made = Crew(place, more=POISON)
+    yield made
+    made.end()
 
 
 def accept_others(crew: Crew) -> None:
@@ -114,6 +110,7 @@ def test_run_that_kills_is_parked_alone_and_two_hundred_others_complete(crew: Cr
     check_poisoned(crew, run, cause=cause)
 
 
+@on_a_server_too
 def test_runs_that_shared_every_process_with_a_killer_are_not_parked_with_it(crew: Crew) -> None:
     killer = crew.start("ringleader", others=3)
     others = [crew.start("patient", name=f"n{number}") for number in range(3)]

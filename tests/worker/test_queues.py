@@ -13,8 +13,7 @@ import pytest
 
 from perdure import clock
 from tests.faces.conftest import Place
-from tests.postgres import schema_url
-from tests.worker.conftest import Crew
+from tests.worker.conftest import Crew, on_a_server_too
 from tests.worker.gauge import Gauge
 
 QUEUES = '''
@@ -107,24 +106,17 @@ class Hall(Crew):
         self.until(lambda: wanted.items() <= collections.Counter(state for state, _ in self.states().values()).items())
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def hall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Hall]:
+@pytest.fixture
+def hall(location: dict[str, str], tmp_path: Path) -> Iterator[Hall]:
     place = Place(tmp_path)
+    place.environment |= location
     with Gauge(tmp_path) as gauge:
-        if request.param == "sqlite":
-            yield from _opened(place, gauge)
-            return
-        with schema_url() as url:
-            place.environment["PERDURE_STORE"] = url
-            yield from _opened(place, gauge)
+        made = Hall(place, gauge)
+        yield made
+        made.end()
 
 
-def _opened(place: Place, gauge: Gauge) -> Iterator[Hall]:
-    made = Hall(place, gauge)
-    yield made
-    made.end()
-
-
+@on_a_server_too
 def test_no_more_than_the_queue_allows_run_at_once_over_all_workers(hall: Hall) -> None:
     hall.gauge.ask(group=3)
     runs = {*hall.guests("three", 60), *hall.guests("three", 60, label="s", agent="soft_guest")}
@@ -158,6 +150,7 @@ def test_queue_that_a_worker_has_enough_of_keeps_no_other_from_it(hall: Hall) ->
     assert hall.seen()["peaks"]["couple"] == 2
 
 
+@on_a_server_too
 def test_rate_is_shared_by_all_workers(hall: Hall) -> None:
     """Five tokens, and the next one in two hours."""
     scarce = hall.guests("scarce", 20)
@@ -216,6 +209,7 @@ def test_tenants_take_turns_however_many_runs_one_of_them_has(hall: Hall) -> Non
     assert small[-1] <= 20, hall.seen()["order"][:30]
 
 
+@on_a_server_too
 def test_delayed_run_begins_no_sooner_and_holds_up_nobody(hall: Hall) -> None:
     (delayed,) = hall.guests("one", 1, label="late", delay="4s")
     prompt = hall.guests("one", 2, label="prompt")
@@ -228,6 +222,7 @@ def test_delayed_run_begins_no_sooner_and_holds_up_nobody(hall: Hall) -> None:
     assert set(prompt) <= set(hall.ended())
 
 
+@on_a_server_too
 def test_same_id_from_many_processes_is_one_run(hall: Hall) -> None:
     hall.worker()
     ids = [hall.seed({"name": "a", "queue": "wide", "run_id": "order-7"}) for _ in range(3)]
@@ -262,6 +257,7 @@ def test_unknown_agent_in_a_queue_is_left_alone_and_takes_no_place(hall: Hall) -
     assert stranger.poll() is None
 
 
+@on_a_server_too
 def test_killed_worker_in_a_limited_queue_leaks_no_place(hall: Hall) -> None:
     hall.gauge.ask(group=0)
     first = hall.worker("--in-process")
@@ -303,6 +299,7 @@ def test_agent_that_allows_one_delivery_is_parked_after_one_death_with_cause_and
     assert told["next"].startswith("perdure resume ")
 
 
+@on_a_server_too
 def test_limits_that_a_newer_worker_declares_hold_for_the_older_ones(hall: Hall) -> None:
     hall.gauge.ask(group=0)
     hall.worker("--concurrency", "10")
@@ -319,6 +316,7 @@ def test_limits_that_a_newer_worker_declares_hold_for_the_older_ones(hall: Hall)
     assert hall.seen()["peaks"]["three"] == 5
 
 
+@on_a_server_too
 def test_parent_whose_worker_is_killed_gets_the_results_of_children_that_others_executed(hall: Hall) -> None:
     hall.gauge.ask(group=0)
     (run,) = hall.seed({"agent": "parent", "children": 8, "queue": "wide"})

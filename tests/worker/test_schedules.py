@@ -20,7 +20,7 @@ from perdure.cron import next_after, parse
 from perdure.records import Schedule, is_whole_row, sealed_schedule, tick_id
 from perdure.store import open_store
 from perdure.store.protocol import Store, Which
-from tests.worker.conftest import PATIENCE, Crew
+from tests.worker.conftest import PATIENCE, Crew, on_a_server_too
 
 YEARLY = "0 3 1 1 *"
 MONTHLY = "0 3 1 * *"
@@ -115,6 +115,7 @@ def written(tick_at: float) -> str:
     return f"eu {datetime.fromtimestamp(tick_at, UTC).isoformat()}"
 
 
+@on_a_server_too
 def test_tick_is_one_run_however_many_workers_see_it_and_it_knows_its_tick(office: Office) -> None:
     (tick,) = ago(YEARLY, 1)
     before = office.put(next_at=tick)
@@ -130,6 +131,7 @@ def test_tick_is_one_run_however_many_workers_see_it_and_it_knows_its_tick(offic
     assert after.next_at == next_after(parse(YEARLY), UTC, before.next_at)
 
 
+@on_a_server_too
 def test_worker_killed_between_starting_the_run_and_moving_on_loses_and_doubles_nothing(office: Office) -> None:
     office.write("app.py", more=KILLED_ONCE)
     (tick,) = ago(YEARLY, 1)
@@ -210,6 +212,7 @@ def test_schedule_that_is_switched_off_starts_nothing_until_it_is_switched_on(of
     assert office.run_ids() == [tick_id("app.digest:z", tick)]
 
 
+@on_a_server_too
 def test_clock_of_a_machine_that_is_an_hour_ahead_starts_nothing_early_on_a_server(office: Office) -> None:
     if not office.location.startswith("postgres"):
         pytest.skip("one machine has one clock")
@@ -228,6 +231,7 @@ def test_clock_of_a_machine_that_is_an_hour_ahead_starts_nothing_early_on_a_serv
     assert office.run_ids() == [tick_id("app.digest:z", tick)]
 
 
+@on_a_server_too
 def test_many_workers_that_are_killed_start_every_tick_once(office: Office) -> None:
     """Workers see the ticks of an outage, each dies somewhere in between, and the next one goes on."""
     office.write("app.py", cron=MONTHLY, catch_up="all", more=KILLED_EACH)

@@ -26,12 +26,14 @@ def ask(event, arguments, asked=[]):
 sys.addaudithook(ask)
 """
 
-LOADED = [
+MOMENTS = [
     "perdure/cli/__init__.py",
     "click/__init__.py",
     "perdure/cli/worker.py",
     "perdure/engine/agent.py",
     "perdure/worker/supervisor.py",
+    "socket.bind",
+    "os.fork",
 ]
 
 ENDS_ITS_PARENT = """
@@ -64,8 +66,14 @@ def ended(place: Place, *arguments: str, at: str, number: int) -> subprocess.Com
     return done
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("at", [*LOADED, "socket.bind", "os.fork"])
+@pytest.mark.parametrize(
+    ("at", "number"),
+    [
+        *((at, signal.SIGTERM) for at in MOMENTS),
+        (MOMENTS[0], signal.SIGHUP),
+        *(pytest.param(at, signal.SIGHUP, marks=pytest.mark.torture) for at in MOMENTS[1:]),
+    ],
+)
 def test_worker_that_is_asked_to_end_while_it_loads_ends_with_0(place: Place, at: str, number: int) -> None:
     done = ended(place, "worker", "app.py", "--health", "0", at=at, number=number)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

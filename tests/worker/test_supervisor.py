@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.faces.conftest import Place
-from tests.worker.conftest import AGENTS, PATIENCE, Crew
+from tests.worker.conftest import AGENTS, PATIENCE, Crew, on_a_server_too
 
 ENDINGS = """
     @perdure.agent
@@ -42,6 +42,7 @@ def is_there(pid: int) -> bool:
         return False
 
 
+@on_a_server_too
 def test_killed_process_is_replaced_and_its_run_goes_on_without_repeating_a_step(crew: Crew) -> None:
     run = crew.start("lingering", name="a")
     worker = crew.worker()
@@ -83,6 +84,7 @@ def test_run_that_ends_its_workers_is_parked_with_the_cause_of_each_death(crew: 
     assert f"died: {cause}" in crew.place.perdure("workers").out
 
 
+@on_a_server_too
 def test_cause_that_becomes_known_after_the_takeover_is_shown(crew: Crew) -> None:
     run = crew.start("lingering", name="a")
     first = crew.worker()
@@ -142,8 +144,17 @@ def test_child_ends_where_only_the_closed_line_tells_that_its_parent_is_gone(tmp
     assert result.out.splitlines()[-1] == str(-signal.SIGKILL), result
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("whole_group", [True, False], ids=["group", "parent"])
+@pytest.mark.parametrize(
+    ("number", "whole_group"),
+    [
+        pytest.param(signal.SIGTERM, False, id="SIGTERM-parent"),
+        pytest.param(signal.SIGINT, True, id="SIGINT-group"),
+        pytest.param(signal.SIGHUP, True, id="SIGHUP-group"),
+        pytest.param(signal.SIGTERM, True, id="SIGTERM-group", marks=pytest.mark.torture),
+        pytest.param(signal.SIGINT, False, id="SIGINT-parent", marks=pytest.mark.torture),
+        pytest.param(signal.SIGHUP, False, id="SIGHUP-parent", marks=pytest.mark.torture),
+    ],
+)
 def test_asked_once_it_drains_once_whoever_else_hears_the_signal(
     tmp_path: Path, number: int, *, whole_group: bool
 ) -> None:
@@ -275,6 +286,7 @@ def test_parent_leaves_no_process_of_its_own_behind(tmp_path: Path) -> None:
     crew.end()
 
 
+@on_a_server_too
 def test_worker_that_has_nothing_to_do_gives_signs_of_life(crew: Crew) -> None:
     crew.place.environment |= {"PERDURE_RENEW_SECONDS": "0.2", "PERDURE_STALL_SECONDS": "3"}
     crew.worker()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.faces.conftest import Place
-from tests.worker.conftest import PATIENCE, Crew
+from tests.worker.conftest import PATIENCE, Crew, on_a_server_too
 
 HEAD = """
 import os, time
@@ -145,6 +145,7 @@ def test_unpinned_run_is_anybodys(teams: Crew) -> None:
     assert "new draft a" in teams.log()
 
 
+@on_a_server_too
 def test_waiting_run_and_its_child_are_pinned_together_and_wake_there(teams: Crew) -> None:
     run = start(teams, "pair", "a")
     old = team(teams, "v1")
@@ -164,6 +165,7 @@ def test_waiting_run_and_its_child_are_pinned_together_and_wake_there(teams: Cre
     assert not any(line.startswith("new") and "a below" in line for line in teams.log())
 
 
+@on_a_server_too
 def test_run_that_a_worker_holds_is_not_pinned_away_from_it(crew: Crew) -> None:
     run = crew.start("lingering", name="a")
     crew.worker()
@@ -198,6 +200,7 @@ def test_every_run_ends_on_the_version_that_accepted_it_where_the_team_says_so(t
     ]
 
 
+@on_a_server_too
 def test_abandoned_pinned_run_is_taken_over_by_a_worker_of_its_version(teams: Crew) -> None:
     teams.place.write("app.py", HOLDING)
     run = teams.start("hold", name="a")

@@ -15,9 +15,10 @@ import pytest
 
 from perdure import clock
 from tests.faces.conftest import Place
-from tests.worker.conftest import PATIENCE, Crew
+from tests.worker.conftest import PATIENCE, Crew, on_a_server_too
 
 
+@on_a_server_too
 def test_accepted_runs_are_executed_sync_and_async_side_by_side(crew: Crew) -> None:
     runs = {crew.start("job", name="a", steps=3), crew.start("soft", name="b")}
     crew.worker()
@@ -26,6 +27,7 @@ def test_accepted_runs_are_executed_sync_and_async_side_by_side(crew: Crew) -> N
     assert crew.log().count("end b 4") == 1
 
 
+@on_a_server_too
 def test_run_that_a_killed_worker_left_goes_on_elsewhere_without_repeating_a_step(crew: Crew) -> None:
     run = crew.start("lingering", name="a")
     first = crew.worker()
@@ -41,6 +43,7 @@ def test_run_that_a_killed_worker_left_goes_on_elsewhere_without_repeating_a_ste
     assert [each["delivery"] for each in taken] == [1, 1]
 
 
+@on_a_server_too
 def test_many_workers_execute_each_run_once_while_they_are_killed(crew: Crew) -> None:
     """Kills come thick and fast here: a run that was three times unlucky must not be taken for one that kills."""
     crew.place.environment["PERDURE_DELIVERIES"] = "50"
@@ -106,6 +109,7 @@ def test_step_that_outlasts_the_grace_is_left_to_others(crew: Crew) -> None:
     assert (counts["holding a"], counts["end a 0"], counts["send a"]) == (2, 1, 1)
 
 
+@on_a_server_too
 def test_worker_that_is_asked_from_elsewhere_drains(crew: Crew) -> None:
     first = crew.worker()
     crew.until(lambda: any(each["event"] == "worker_started" for each in crew.told))
@@ -130,6 +134,7 @@ def test_run_that_kills_its_workers_is_parked_and_others_are_not_held_up(crew: C
     crew.until(lambda: crew.states()[good][0] == "completed")
 
 
+@on_a_server_too
 def test_answered_run_goes_on_by_itself(crew: Crew) -> None:
     run = crew.start("asks", name="a")
     crew.worker()
