@@ -49,10 +49,10 @@ def _shown(place: Any, arguments: list[str], keys: bytes | None, code: int | Non
 
 
 def line_after_tab(place: Any, line: str) -> str:
-    """What stands on the line of a bash that knows perdure's completion, once somebody typed this and pressed Tab."""
+    """What stands on the line of a bash that knows this `completion.bash`, once somebody typed this and pressed Tab."""
     opening = place.folder / ".opening"
     opening.write_text(
-        'eval "$(perdure completion bash)"\n'
+        "source completion.bash\n"
         'bind "set bell-style none"\n'
         'bind -x \'"\\C-g": echo "line=[$READLINE_LINE]"; exit\'\n'
         "PS1='ready> '\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -16,6 +17,7 @@ import pytest
 
 from perdure.cli import COMMANDS
 from perdure.cli import perdure as root
+from tests import warm
 from tests.faces.conftest import Place, Result
 from tests.faces.many import many
 
@@ -28,6 +30,19 @@ NEED_NO_STORE = ("completion", "doctor", "import", "crash")
 LOOKING = (["--help"], ["ps"], ["ls"], ["inbox"], ["show"], ["logs", "-"], ["verify"], ["doctor"])
 LIGHT = {"perdure.engine", "perdure.engine.mailbox", "perdure.engine.whereabouts"}
 """What of the engine only reads records."""
+
+LOADED = """
+import json, os, sys
+from perdure.cli import main
+for arguments in json.loads(sys.argv[1]):
+    if not os.fork():
+        code = main(arguments)
+        engine = [name for name in sys.modules if name.startswith("perdure.engine")]
+        print("loaded:", code, *engine, file=sys.stderr, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+"""What each command line has loaded of the engine, in a process of its own that had loaded the command alone."""
 
 TWINS = """
     @perdure.agent
@@ -75,9 +90,9 @@ def refusals(
     """Each command with the error it ends with, typed for a person and for a program; they say the same."""
     verbs = list(verbs)
     plain = [lines_of(result, code) for result in many(place, map(typed, verbs), **environment)]
-    programs = many(place, ([*typed(verb), *json_words] for verb in verbs), **environment)
     if not json_words:
         return [(verb, {"message": lines[0]}) for verb, lines in zip(verbs, plain, strict=True)]
+    programs = many(place, ([*typed(verb), *json_words] for verb in verbs), **environment)
     errors = [error_of(result, code) for result in programs]
     for lines, error in zip(plain, errors, strict=True):
         assert lines == [error["message"], error["safe"], error["hint"]]
@@ -224,16 +239,18 @@ def test_terminal_without_unicode_is_no_error(place: Any) -> None:
 def test_reader_that_goes_away_is_no_error_of_ours(place: Any) -> None:
     place.perdure("demo", "--fast")
     for command in ("show -", "show - --json", "verify", "--help", "demo --fast"):
-        done = subprocess.run(  # noqa: S602 - a pipe is what is tested
-            f"{sys.executable} -P -m perdure {command} | true",
-            shell=True,
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = warm.run(
+            [sys.executable, "-P", "-m", "perdure", *command.split()],
             cwd=place.folder,
             env=place.environment,
-            capture_output=True,
+            stdout=writing,
+            stderr=subprocess.PIPE,
             text=True,
             timeout=60,
-            check=False,
         )
+        os.close(writing)
         assert done.stderr == "", command
 
 
@@ -267,12 +284,9 @@ def test_a_file_in_the_folder_is_not_mistaken_for_a_module(place: Any) -> None:
 def test_commands_that_only_look_load_no_engine(place: Any) -> None:
     place.write("work.py", TWINS)
     assert place.python("work.py").code == 0
-    program = (
-        "import sys; from perdure.cli import main; code = main(sys.argv[1:]);"
-        "print(code, *(name for name in sys.modules if name.startswith('perdure.engine')), file=sys.stderr)"
-    )
-    for arguments in LOOKING:
-        code, *loaded = place.cold("-c", program, *arguments).err.splitlines()[-1].split()
+    told = place.cold("-c", LOADED, json.dumps(LOOKING)).err.splitlines()
+    shown = [line.split()[1:] for line in told if line.startswith("loaded: ")]
+    for arguments, (code, *loaded) in zip(LOOKING, shown, strict=True):
         assert (code, set(loaded) - LIGHT) == ("0", set()), arguments
 
 

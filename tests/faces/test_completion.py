@@ -5,14 +5,23 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure.cli import COMMANDS
+from tests import warm
 from tests.faces.conftest import Place
 from tests.faces.terminal import line_after_tab
 from tests.faces.waiting import ASKING
+
+WARM = """
+import sys
+from tests import warm
+sys.exit(warm.run([sys.executable, "-P", "-m", "perdure", *sys.argv[1:]]).returncode)
+"""
+"""The command: a shell asks it at every Tab, and most of what it does then is to load."""
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +34,11 @@ def typing(tmp_path_factory: pytest.TempPathFactory) -> Any:
     programs = place.folder / "bin"
     programs.mkdir()
     program = programs / "perdure"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m perdure "$@"\n')
+    program.write_text(f"#!{sys.executable}\n{WARM}")
     program.chmod(0o755)
     place.environment["PATH"] = f"{programs}:{place.environment['PATH']}"
+    place.environment["PYTHONPATH"] += f":{Path(__file__).parents[2]}"
+    place.environment |= warm.addresses()
     (place.folder / "completion.bash").write_text(place.perdure("completion", "bash").out)
     return place
 

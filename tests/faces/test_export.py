@@ -137,7 +137,7 @@ LARGE = """
 
     @perdure.agent
     def collect() -> int:
-        return len([fetch(page) for page in range(20)])
+        return len([fetch(page) for page in range(8)])
 
     if __name__ == "__main__":
         perdure.run(collect)

@@ -25,10 +25,12 @@ PAYING = """
         return pay(who)
 """
 SPOILED = [(stream, how) for stream in ("stdout", "stderr") for how in ("full", "closed", "unread")]
+IN_A_SHELL = ("> /dev/full", ">&-", "| true", "2>/dev/full", "2>&-", "2>&1 | head -0")
 BLOCKING = ("worker", "logs")
 """Commands that would follow something."""
-REFUSED = {"crash": ["work.py:nobody"]}
-"""What is refused at once: the campaign that would come to the same error takes longer than all other commands."""
+QUICK = {"crash": ["work.py:nobody"], "demo": ["--fast"]}
+"""What ends at once: a campaign that comes to the same error takes longer than all other commands, and so does a demo
+that somebody is to read."""
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")  # noqa: PTH110
 
@@ -53,7 +55,7 @@ def in_a_shell(place: Any, line: str) -> subprocess.CompletedProcess[str]:
 
 def typed_after(verb: str) -> list[str]:
     """What is typed after a command."""
-    return REFUSED.get(verb) or filled(verb, "twin-1")
+    return QUICK.get(verb) or filled(verb, "twin-1")
 
 
 @pytest.mark.parametrize(
@@ -75,8 +77,14 @@ def test_no_command_breaks_on_a_spoiled_stream(stores: Stores, stream: str, how:
         assert result.code in (0, 1, 2, 3, 5, 6, 141), (line, result)
 
 
-@pytest.mark.parametrize("spoiled", ["> /dev/full", ">&-", "| true", "2>/dev/full", "2>&-", "2>&1 | head -0"])
-@pytest.mark.parametrize("json_words", ["", "--json"])
+@pytest.mark.parametrize(
+    ("spoiled", "json_words"),
+    [
+        *((how, "") for how in IN_A_SHELL),
+        ("> /dev/full", "--json"),
+        *(pytest.param(how, "--json", marks=pytest.mark.torture) for how in IN_A_SHELL[1:]),
+    ],
+)
 def test_exit_code_of_a_run_tells_of_the_run(place: Any, spoiled: str, json_words: str) -> None:
     place.write("ops.py", PAYING)
     result = in_a_shell(place, f"perdure run ops.py:payer who=ada {json_words} {spoiled}")
@@ -86,13 +94,13 @@ def test_exit_code_of_a_run_tells_of_the_run(place: Any, spoiled: str, json_word
         assert "perdure: the answer could not be written to standard output (" in result.stderr
 
 
-@pytest.mark.parametrize("verb", [verb for verb in COMMANDS if not COMMANDS[verb].acts and verb not in BLOCKING])
-def test_command_that_only_looks_says_that_it_could_not_answer(stores: Stores, verb: str) -> None:
-    words = [verb, *filled(verb, "twin-1"), *(["0"] if verb == "diff" else [])]
-    for how in ("full", "closed"):
-        (result,) = many(stores, [words], SPOILED=f"stdout {how}")
-        assert result.code == 1, result
-        assert result.err.splitlines()[-1].startswith("perdure: the answer could not be written"), result
+@pytest.mark.parametrize("how", ["full", "closed"])
+def test_command_that_only_looks_says_that_it_could_not_answer(stores: Stores, how: str) -> None:
+    looking = [verb for verb in COMMANDS if not COMMANDS[verb].acts and verb not in BLOCKING]
+    lines = [[verb, *filled(verb, "twin-1"), *(["0"] if verb == "diff" else [])] for verb in looking]
+    for line, result in zip(lines, many(stores, lines, SPOILED=f"stdout {how}"), strict=True):
+        assert result.code == 1, (line, result)
+        assert result.err.splitlines()[-1].startswith("perdure: the answer could not be written"), (line, result)
 
 
 def test_what_went_wrong_is_said_where_it_still_can_be(stores: Stores) -> None:
