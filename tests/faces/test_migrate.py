@@ -110,7 +110,16 @@ def _forget_the_dead(url: str) -> None:
         )
 
 
-@pytest.fixture(params=["sqlite-postgres", "postgres-sqlite"])
+def moves(usual: str, other: str) -> pytest.MarkDecorator:
+    """Move from the one store to the other; the other way round in the long campaigns."""
+    return pytest.mark.parametrize("desk", [usual, pytest.param(other, marks=pytest.mark.torture)], indirect=True)
+
+
+to_a_server = moves("sqlite-postgres", "postgres-sqlite")
+to_a_file = moves("postgres-sqlite", "sqlite-postgres")
+
+
+@pytest.fixture
 def desk(request: pytest.FixtureRequest, place: Place) -> Iterator[Desk]:
     with schema_url() as url:
         path = str(place.folder / "store.db")
@@ -121,6 +130,7 @@ def _can_go_on(run: Run | None) -> bool:
     return run is not None and run.state not in FINISHED and not (has_left(run) or is_arriving(run))
 
 
+@to_a_server
 def test_moved_runs_go_on_at_the_first_step_that_had_not_completed(desk: Desk) -> None:
     desk.fill()
     moved = desk.migrate("--json")
@@ -140,6 +150,7 @@ def test_moved_runs_go_on_at_the_first_step_that_had_not_completed(desk: Desk) -
     assert desk.place.lines("log.txt")[len(before) :] == ["fetch large 2", "send large", "send asked yes"]
 
 
+@to_a_file
 def test_child_and_parent_go_on_together_where_they_were_moved(desk: Desk) -> None:
     desk.fill()
     assert desk.migrate().code == 0
@@ -150,6 +161,7 @@ def test_child_and_parent_go_on_together_where_they_were_moved(desk: Desk) -> No
     assert desk.place.lines("log.txt").count("fetch family below 0") == 1
 
 
+@to_a_server
 def test_script_that_is_started_at_the_old_store_is_told_where_its_run_went(desk: Desk) -> None:
     desk.fill()
     desk.migrate()
@@ -172,6 +184,7 @@ def test_script_that_is_started_at_the_old_store_is_told_where_its_run_went(desk
     assert desk.place.python("work.py", "report", "done").out == "sent done\n"
 
 
+@to_a_file
 def test_moved_there_and_back_everything_is_as_it_was(desk: Desk) -> None:
     desk.fill()
     before = desk.at(desk.source)
@@ -190,7 +203,8 @@ def test_moved_there_and_back_everything_is_as_it_was(desk: Desk) -> None:
     assert [after[run_id].run.epoch - before[run_id].run.epoch for run_id in held] == [1] * len(held)
 
 
-@every(sampled=12)
+@pytest.mark.parametrize("desk", ["sqlite-postgres", "postgres-sqlite"], indirect=True)
+@every(sampled=20)
 def test_killed_at_every_statement_a_move_never_leaves_a_run_live_twice_or_nowhere(desk: Desk, stride: int) -> None:
     desk.fill()
     before = desk.at(desk.source)

@@ -44,6 +44,17 @@ async def tracking_async() -> str:
 
 
 AGENTS = {"sync": lambda: perdure.run(tracking), "async": lambda: asyncio.run(tracking_async())}
+every_kind_and_way = pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        *((kind, ("sync", "async")[number % 2]) for number, kind in enumerate(KINDS)),
+        *(
+            pytest.param(kind, ("async", "sync")[number % 2], marks=pytest.mark.torture)
+            for number, kind in enumerate(KINDS)
+        ),
+    ],
+)
+"""Each kind by one way, and each way with half of the kinds; the other half in the long campaigns."""
 
 
 def killed_while_tracking(thing: Any, how: str = "sync", **chosen: Any) -> None:
@@ -68,8 +79,7 @@ def parked(how: str = "sync") -> PerdureError:
     return caught.value
 
 
-@pytest.mark.parametrize("how", AGENTS)
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind_and_way
 def test_unchanged_resource_lets_the_run_go_on_and_writes_nothing(things: Things, kind: str, how: str) -> None:
     killed_while_tracking(things.get(kind), how)
     assert AGENTS[how]() == "after"
@@ -89,8 +99,7 @@ CHANGED = {
 }
 
 
-@pytest.mark.parametrize("how", AGENTS)
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind_and_way
 def test_changed_resource_parks_with_the_difference(things: Things, kind: str, how: str) -> None:
     thing = things.get(kind)
     killed_while_tracking(thing, how)
@@ -142,8 +151,7 @@ def test_resource_out_of_reach_is_never_taken_to_be_unchanged(things: Things, ki
     assert "; it was " in error.message
 
 
-@pytest.mark.parametrize("how", AGENTS)
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind_and_way
 def test_slow_look_is_given_up_and_parks(things: Things, kind: str, how: str) -> None:
     thing = things.get(kind)
     killed_while_tracking(thing, how, timeout=1.5)

@@ -27,7 +27,7 @@ def leftovers(folder: Path) -> list[str]:
 
 
 @needs_strace
-@every(sampled=8)
+@every(sampled=16)
 @pytest.mark.parametrize("before", [OLD, None])
 def test_a_write_killed_before_any_system_call_leaves_old_or_new_and_resumes_by_itself(
     bench: Workbench, before: str | None, stride: int
@@ -57,7 +57,7 @@ def test_a_write_killed_before_any_system_call_leaves_old_or_new_and_resumes_by_
 
 
 @needs_strace
-@every(sampled=8)
+@every(sampled=16)
 def test_a_line_killed_before_any_system_call_is_there_exactly_once_after_the_resume(
     bench: Workbench, stride: int
 ) -> None:

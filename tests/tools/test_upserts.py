@@ -75,7 +75,7 @@ def test_every_kind_of_value_comes_back_from_a_run_and_its_replay(work: Path) ->
 
 
 @needs_strace
-@every(sampled=8)
+@every(sampled=16)
 @pytest.mark.parametrize("receipts", [None, "done"])
 def test_killed_before_any_write_or_sync_the_row_is_there_once_and_nobody_is_asked(
     bench: Workbench, database: Path, receipts: str | None, stride: int
