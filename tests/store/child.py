@@ -27,7 +27,7 @@ class Child:
 
     def __init__(self, path: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), str(_ROOT / "src")])}
-        self.process = warm.Popen(
+        self.process: subprocess.Popen[str] = warm.Popen(
             [sys.executable, "-m", "tests.store.child", str(path)],
             cwd=_ROOT,
             env=environment,

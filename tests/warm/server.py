@@ -25,9 +25,11 @@ from typing import Any, NoReturn
 LOADED = """
     apsw asyncio click concurrent.futures.process concurrent.futures.thread difflib fcntl importlib.resources json
     msgspec queue shlex shutil socket subprocess tempfile textwrap threading tomllib traceback urllib.parse uuid zlib
-    perdure perdure.cli perdure.cli.ls perdure.cli.show perdure.cli.start perdure.engine.agent perdure.engine.child
-    perdure.engine.ending perdure.engine.execute perdure.engine.lifecycle perdure.engine.mapping.call
-    perdure.engine.session perdure.store.postgres.store perdure.store.sqlite.store
+    perdure perdure.cli perdure.cli.answer perdure.cli.doctor perdure.cli.export perdure.cli.inbox perdure.cli.ls
+    perdure.cli.ps perdure.cli.resume perdure.cli.settle perdure.cli.show perdure.cli.start perdure.cli.verify
+    perdure.cli.worker perdure.engine.agent perdure.engine.child perdure.engine.ending perdure.engine.execute
+    perdure.engine.lifecycle perdure.engine.mapping.call perdure.engine.recovery perdure.engine.session
+    perdure.store.postgres.store perdure.store.sqlite.store perdure.worker.supervisor
     perdure.testing.crash.bodies perdure.testing.crash.files perdure.testing.crash.hurry
     perdure.testing.crash.libraries perdure.testing.crash.senders perdure.testing.crash.skew
     perdure.testing.crash.writes
