@@ -140,7 +140,7 @@ def carriers(module: Slow, monkeypatch: pytest.MonkeyPatch) -> scope.Carriers:
     def build(original: Callable[..., str]) -> Callable[..., str]:
         return lambda owner: f"carried {original(owner)}"
 
-    monkeypatch.setitem(scope._SEAMS, module.name, ("Owner", "method", build))  # noqa: SLF001
+    monkeypatch.setitem(scope._POOLS, module.name, ("Owner", "method", build))  # noqa: SLF001
     made = scope.Carriers()
     made.acquire()
     made.release()

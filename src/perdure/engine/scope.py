@@ -239,13 +239,15 @@ class Carriers:
 
     def acquire(self) -> None:
         """A run became active."""
-        for name in _SEAMS.keys() - self._awaited:
+        for name in _POOLS.keys() - self._awaited:
             when_imported(name, self._patch_if_active)
             self._awaited.add(name)
         with self._lock:
             self._active += 1
             if self._active == 1:
-                for module in filter(None, map(loaded, _SEAMS)):
+                self._replace(threading.Thread, "start", _thread_start)
+                self._replace(asyncio.BaseEventLoop, "run_forever", _loop_run)
+                for module in filter(None, map(loaded, _POOLS)):
                     self._patch(module)
 
     def release(self) -> None:
@@ -263,10 +265,12 @@ class Carriers:
                 self._patch(module)
 
     def _patch(self, module: ModuleType) -> None:
-        owner_name, name, build = _SEAMS[module.__name__]
+        owner_name, name, build = _POOLS[module.__name__]
         owner = getattr(module, owner_name)
-        if any(owner is patched for patched, *_ in self._originals):
-            return
+        if all(owner is not patched for patched, *_ in self._originals):
+            self._replace(owner, name, build)
+
+    def _replace(self, owner: type, name: str, build: Callable[[Any], Any]) -> None:
         original = getattr(owner, name)
         self._originals.append((owner, name, original))
         setattr(owner, name, functools.wraps(original)(build(original)))
@@ -390,12 +394,10 @@ def _is_wait_for() -> bool:
     return frame.f_code is _WAIT_FOR
 
 
-_SEAMS: Final = {
-    "threading": ("Thread", "start", _thread_start),
+_POOLS: Final = {
     "concurrent.futures.thread": ("ThreadPoolExecutor", "submit", _pool_submit),
     "concurrent.futures.process": ("ProcessPoolExecutor", "submit", _process_submit),
     "multiprocessing.process": ("BaseProcess", "start", _process_start),
-    "asyncio.base_events": ("BaseEventLoop", "run_forever", _loop_run),
 }
 """What is patched in which module, and by what."""
 
