@@ -22,6 +22,7 @@ from perdure.store import blobs
 from perdure.store.chain import is_whole, trusted_prefix, verified_run
 from perdure.store.protocol import Finding
 from perdure.store.sqlite import SqliteStore
+from perdure.testing.crash.damage import written_bytes
 from tests.store.journals import claimed, created, ending, intent, land, large_step, letter, new_run, step
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def assert_nothing_silent(original: Original, folder: Path, seed: str, count: in
 def a_file(folder: Path, generator: random.Random) -> Path:
     """The database or its log, in proportion to their sizes."""
     files = [file for file in (folder / "perdure.db", folder / "perdure.db-wal") if file.exists()]
-    return generator.choices(files, [file.stat().st_size for file in files])[0]
+    return generator.choices(files, [written_bytes(file) for file in files])[0]
 
 
 def flip(file: Path, offset: int, bit: int) -> str:
@@ -265,7 +266,7 @@ def flip(file: Path, offset: int, bit: int) -> str:
 
 def flip_anywhere(folder: Path, generator: random.Random) -> str:
     file = a_file(folder, generator)
-    return flip(file, generator.randrange(file.stat().st_size), generator.randrange(8))
+    return flip(file, generator.randrange(written_bytes(file)), generator.randrange(8))
 
 
 def flip_structure(folder: Path, generator: random.Random) -> str:
@@ -273,14 +274,14 @@ def flip_structure(folder: Path, generator: random.Random) -> str:
     file = a_file(folder, generator)
     is_log = file.name.endswith("-wal")
     start, size = (32, PAGE_BYTES + 24) if is_log else (0, PAGE_BYTES)
-    page = generator.randrange(max(1, (file.stat().st_size - start) // size))
+    page = generator.randrange(max(1, (written_bytes(file) - start) // size))
     header = 100 if page == 0 and not is_log else 0
     return flip(file, start + page * size + header + generator.randrange(40), generator.randrange(8))
 
 
 def cut(folder: Path, generator: random.Random) -> str:
     file = a_file(folder, generator)
-    length = generator.randrange(file.stat().st_size)
+    length = generator.randrange(written_bytes(file))
     with file.open("r+b") as stream:
         stream.truncate(length)
     return f"{file.name} cut to {length} bytes"

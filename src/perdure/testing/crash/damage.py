@@ -109,7 +109,7 @@ def _files_of(store: Path) -> list[Path]:
 def _chosen(store: Path, dice: Dice) -> Path | None:
     """The database or its log, in proportion to their sizes."""
     beside = [store.with_name(store.name + suffix) for suffix in _DATA]
-    files = [(file, file.stat().st_size) for file in beside if file.exists() and file.stat().st_size]
+    files = [(file, written_bytes(file)) for file in beside if file.exists()]
     total = sum(size for _, size in files)
     place = dice.number(total) if total else 0
     for file, size in files:
@@ -119,8 +119,13 @@ def _chosen(store: Path, dice: Dice) -> Path | None:
     return None
 
 
+def written_bytes(file: Path) -> int:
+    """Where what is written in a file of a store ends: a log was given room behind it, which is nothing but zeros."""
+    return len(file.read_bytes().rstrip(b"\0")) if file.name.endswith("-wal") else file.stat().st_size
+
+
 def _cut(file: Path, dice: Dice) -> Harm:
-    length = dice.number(file.stat().st_size)
+    length = dice.number(written_bytes(file))
     with file.open("r+b") as stream:
         stream.truncate(length)
     return Harm(file.name, f"everything after byte {length}")
@@ -128,7 +133,7 @@ def _cut(file: Path, dice: Dice) -> Harm:
 
 def _structural(file: Path, dice: Dice) -> int:
     """Where a page says what it is and where its cells are; in the log, where a frame says so."""
-    size = file.stat().st_size
+    size = written_bytes(file)
     is_log = file.name.endswith("-wal")
     start = _LOG_HEADER_BYTES if is_log else 0
     stride = _PAGE_BYTES + _FRAME_HEADER_BYTES if is_log else _PAGE_BYTES
@@ -138,7 +143,7 @@ def _structural(file: Path, dice: Dice) -> int:
 
 def _used_byte(file: Path, dice: Dice) -> int:
     """A byte that is not zero: what is zero is mostly room that nothing uses."""
-    content = file.read_bytes()
+    content = file.read_bytes()[: written_bytes(file)]
     place = dice.number(len(content))
     for distance in range(len(content)):
         if content[(place + distance) % len(content)]:

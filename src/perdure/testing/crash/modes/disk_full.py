@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.errors import EffectInDoubt, RunWaits, UsageError
+from perdure.testing.crash.damage import written_bytes
 from perdure.testing.crash.grounds import UNSTARTED, names_the_store, refusal_of, refuse_plain_scripts, refuse_servers
 from perdure.testing.crash.modes import Plan, chosen_points
 from perdure.testing.crash.modes.racers import START
@@ -56,11 +58,10 @@ def play(trial: Trial, plan: Plan) -> None:
 
 
 def _fill(trial: Trial, life: Life, limit_bytes: int = 0) -> int:
-    """Let no file of a frozen process grow beyond the largest that the store has."""
+    """Let a frozen process write in no file beyond where the longest of the store ends."""
     resource = _limits()
     files = [trial.place.database.with_name(trial.place.database.name + suffix) for suffix in ("", "-wal", "-shm")]
-    sizes = [file.stat().st_size for file in files if file.exists()]
-    limit_bytes = limit_bytes or max(LEAST_BYTES, *sizes, 0)
+    limit_bytes = limit_bytes or max(LEAST_BYTES, *map(written_bytes, filter(Path.exists, files)), 0)
     _, most = resource.prlimit(life.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(life.pid, resource.RLIMIT_FSIZE, (limit_bytes, most))
     return limit_bytes
