@@ -43,6 +43,7 @@ perdure() {{ python -P -m perdure "$@"; }}
 """
 """pytest rewrites what it loads, and complains of what somebody has loaded before."""
 _VOLATILE: Final = (
+    (re.compile(r"\S*/perdure-crash-\w+/\d+"), "FOLDER"),  # first, as chance may make it look like any of the others
     (re.compile(r"\b[a-z]+-[a-z]+-\d+\b"), "NAME"),
     (re.compile(r"\bpid \d+ on [\w.-]+"), "HOLDER"),
     (re.compile(r"\b[0-9a-z]{12}-[0-9a-z]{12}\b"), "ID"),
@@ -64,7 +65,6 @@ _VOLATILE: Final = (
     (re.compile(r"^ *~ seconds .*\n", re.MULTILINE), ""),
     # A run that waits has said so a moment before its worker has let go of it.
     (re.compile(r"^draining: \d+ runs? to leave .*\n", re.MULTILINE), ""),
-    (re.compile(r"\S*/perdure-crash-\w+/\d+"), "FOLDER"),
     (re.compile(r"[ \t]{2,}"), "  "),
     (re.compile(r" +$", re.MULTILINE), ""),
 )

@@ -7,6 +7,14 @@ import re
 import signal
 from typing import Any
 
+import click
+import pytest
+
+from perdure.cli.logs import Log
+from perdure.records import Kind, Record
+from perdure.store.memory import MemoryStore
+from tests.store.journals import ending, held_run, land, step
+
 LINE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z  "
 
 
@@ -48,6 +56,25 @@ def test_following_goes_on_across_a_crash_and_a_resume_and_ends_with_the_run(pla
     assert re.search(r"its process died \(pid \d+ on \S+\) · delivery 2: resumed, 1 step replayed \(pid \d+ ", out), out
     assert re.search(r"2 fetch\(n=2\)  done, .+\n.+completed\n$", out), out
     assert err == ""
+
+
+def test_end_that_comes_while_the_journal_is_printed_is_not_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    class Overtaken(MemoryStore):
+        """Its run ends right after somebody has read its journal."""
+
+        def load_journal(self, run_id: str) -> list[Record]:
+            records = super().load_journal(run_id)
+            if records[-1].kind != Kind.ENDED:
+                land(self, ending(moving))
+            return records
+
+    store = Overtaken()
+    moving = land(store, step(held_run(store)))
+    log = Log(store, moving, since=0)
+    with click.Context(click.Command("logs")):
+        log.print_new()
+        log.follow()
+    assert re.sub(LINE, "", capsys.readouterr().out).splitlines()[-1] == "completed"
 
 
 def test_following_ends_quietly_when_interrupted_and_when_nobody_reads(place: Any) -> None:

@@ -62,8 +62,8 @@ class Log:
         self._said = ""
 
     def follow(self) -> None:
-        """Print what comes, until the run is over."""
-        while not _is_over(self._run):
+        """Print what comes, until the run is over; the end of one that ended under our eyes is still to be read."""
+        while not _is_over(self._run) or self._run.length > self._next:
             self._say_if_nobody_goes_on()
             clock.sleep(LOOK_SECONDS)
             self.print_new()
