@@ -34,7 +34,7 @@ docs: .venv/installed ## Write the reference anew and build the site into build/
 
 torture: torture-stores torture-frameworks ## Run the long campaigns of crashes, both of them
 
-torture-stores: .venv/installed fault-tools ## Stores, engine, workers, crash kit: half an hour
+torture-stores: .venv/installed fault-tools ## Stores, engine, workers, crash kit: up to an hour
 	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 --timeout 1800 -m torture --ignore tests/adapters
 
 torture-frameworks: .venv/installed fault-tools ## Scripts and adapters of every framework, in environments of their own

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 LOADED = """
-    apsw asyncio click concurrent.futures.process concurrent.futures.thread difflib fcntl importlib.resources json
+    apsw asyncio click concurrent.futures.process concurrent.futures.thread difflib fcntl json
     msgspec queue shlex shutil socket subprocess tempfile textwrap threading tomllib traceback urllib.parse uuid zlib
     perdure perdure.cli perdure.cli.answer perdure.cli.doctor perdure.cli.export perdure.cli.inbox perdure.cli.ls
     perdure.cli.ps perdure.cli.resume perdure.cli.settle perdure.cli.show perdure.cli.start perdure.cli.verify

@@ -194,8 +194,7 @@ class Active:
             self.saved_seconds += decision.done.seconds
             if decision.done.cost is not None:
                 self.saved = added(self.saved, decision.done.cost)
-            if decision.done.state or decision.done.dropped:
-                self._note_state(decision.done)
+            self._note_state(decision.done)
         elif type(decision) is Verdicted:
             self.replayed += 1
         elif not self._announced:
