@@ -1,4 +1,4 @@
-"""The only place that reads time, randomness or the identity of this boot.
+"""The only place that reads time, randomness or the identity of this boot and process.
 
 Wall time is what people read; elapsed time is measured on the boot clock, which no clock jump can move. Where machines
 share a store, its time counts for all of them: whoever's own clock shows another keeps that instead.
@@ -46,6 +46,13 @@ def heed_time(wall: float, *, boot: float, doubt: float) -> None:
 def skew_seconds() -> float:
     """By how much this machine's clock is ahead of the time that is kept instead; 0 where it is as good."""
     return time.time() - wall_seconds() if _kept else 0.0
+
+
+@functools.cache
+def process_id() -> int:
+    """The id of this process. It is wanted at every step, so the kernel is asked once, and anew in a forked child."""
+    os.register_at_fork(before=process_id.cache_clear, after_in_child=process_id.cache_clear)
+    return os.getpid()
 
 
 def boot_seconds() -> float:

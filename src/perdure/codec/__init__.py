@@ -19,7 +19,8 @@ here. An aware datetime comes back with its offset from UTC, not with the name o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -42,10 +43,12 @@ __all__ = [
     "seal_faithfully",
     "unseal",
     "unseal_arguments",
+    "unsealer",
 ]
 
 MAX_VALUE_BYTES: Final = 64 * 1024 * 1024
 
+_DOLLAR: Final = ord("$")
 _MEGABYTE: Final = 1024 * 1024
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
@@ -76,6 +79,21 @@ def unseal(data: bytes | str, annotation: object = Any) -> Any:
         except (ValueError, RecursionError):
             pass  # read again below, where the misfit is put into words
     return load(_decoded(data, restored=True), annotation)
+
+
+def unsealer(annotation: object) -> Callable[[bytes], Any]:
+    """`unseal` to one annotation, for whoever does that at every step."""
+    decode = plain_decoder(annotation)
+    if decode is None or annotation is not str:
+        return functools.partial(unseal, annotation=annotation)
+
+    def unseal_text(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except (ValueError, RecursionError):
+            return unseal(data, annotation)
+
+    return unseal_text
 
 
 def seal_faithfully(value: object, annotation: object = Any, *, what: str = "result") -> tuple[bytes, Any]:
@@ -145,7 +163,7 @@ def _may_hold_tags(data: bytes | str) -> bool:
     """Looking for one character first is far quicker than looking for two, and most values hold no dollar sign."""
     if isinstance(data, str):
         return "$" in data and '"$' in data
-    return b"$" in data and b'"$' in data
+    return _DOLLAR in data and b'"$' in data
 
 
 def _unencodable(value: object, what: str, of: str) -> UnstorableValue:

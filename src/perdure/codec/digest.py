@@ -37,6 +37,9 @@ _HEADER_BYTES: Final = {0xDA: 3, 0xDB: 5, 0xDC: 3, 0xDD: 5} | dict.fromkeys(rang
 _HASHED: Final = b"\xc7\x20\x01"
 """Opens a MessagePack extension of 32 bytes, which no argument encodes to."""
 
+_FLOAT: Final = 0xCB
+"""How a float begins in MessagePack."""
+
 _NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 """How NaN and the infinities begin in MessagePack. Other bytes may look the same, so a match is a suspicion."""
 
@@ -60,9 +63,10 @@ def digest_arguments(
 
     The order of keyword arguments does not count. The cache changes the time this takes and never the result.
     """
-    short = _short(arguments)
-    if short is not None:
-        return sha256(short).digest()[:DIGEST_BYTES]
+    if type(arguments) is dict and len(arguments) <= _SHORT_MAP:
+        short = _short(arguments)
+        if short is not None:
+            return sha256(short).digest()[:DIGEST_BYTES]
     named = list(enumerate(arguments)) if isinstance(arguments, tuple) else sorted(arguments.items())
     written = []
     for name, value in named:
@@ -118,19 +122,17 @@ class PrefixCache:
         self.held_bytes -= len(prefix)
 
 
-def _short(arguments: Mapping[str, object] | tuple[object, ...]) -> bytes | None:
+def _short(arguments: dict[str, Any]) -> bytes | None:
     """What is hashed, for a few small plain arguments, written in one go; None where they need a closer look."""
-    if type(arguments) is not dict or len(arguments) > _SHORT_MAP:
-        return None
     for value in arguments.values():
-        few = _FEW.get(type(value))
-        if few is not None and len(value) > few:  # it may be hashed apart; a wrong guess costs time and nothing else
+        kind = type(value)
+        if kind in _FEW and len(value) > _FEW[kind]:  # it may be hashed apart; a wrong guess only costs time
             return None
     try:
         content = _encode(arguments)
     except (TypeError, ValueError, OverflowError, RecursionError, AttributeError):
         return None
-    if len(content) > LARGE_BYTES or (b"\xcb" in content and _NOT_FINITE.search(content)):
+    if len(content) > LARGE_BYTES or (_FLOAT in content and _NOT_FINITE.search(content)):
         return None
     return content[1:]
 
@@ -146,7 +148,7 @@ def _hashed(content: bytes, key: ArgumentKey, cache: PrefixCache | None) -> byte
     start = _HEADER_BYTES.get(content[0], 0)
     state, done = cache.resume(key, content, start) if cache is not None else (sha256(), start)
     # One byte is found far quicker than a pattern, and what a remembered prefix holds has been looked at before.
-    if content.find(b"\xcb", done) >= 0 and _NOT_FINITE.search(content, done):
+    if content.find(_FLOAT, done) >= 0 and _NOT_FINITE.search(content, done):
         _refuse_not_finite(content)
     state.update(memoryview(content)[done:])
     if cache is not None and (done == start or len(content) - done > REFRESH_BYTES):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import shlex
 import threading
 from collections import Counter
@@ -136,7 +135,7 @@ class Active:
         self.writer = writer
         self.row = row
         self.journal = journal
-        self.pid = os.getpid()
+        self.pid = clock.process_id()
         self.held_since = self.news_at = clock.boot_seconds()
         self.power = row.durability == "power"
         self.prefixes = codec.PrefixCache()
@@ -190,11 +189,13 @@ class Active:
             self._change_state(call.key)
         decision = decide(self.journal, call)
         if type(decision) is Replayed:
+            done = decision.done
             self.replayed += 1
-            self.saved_seconds += decision.done.seconds
-            if decision.done.cost is not None:
-                self.saved = added(self.saved, decision.done.cost)
-            self._note_state(decision.done)
+            self.saved_seconds += done.seconds
+            if done.cost is not None:
+                self.saved = added(self.saved, done.cost)
+            if done.state or done.dropped:
+                self._note_state(done)
         elif type(decision) is Verdicted:
             self.replayed += 1
         elif not self._announced:

@@ -7,11 +7,11 @@ import contextlib
 import functools
 import hashlib
 import inspect
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from perdure import clock
 from perdure.engine import lifecycle
 from perdure.engine.call import mark_coroutine_function
 from perdure.engine.child import start_child
@@ -424,7 +424,7 @@ def _async_wrapper(spec: AgentSpec) -> Callable[..., Any]:
 def _inline(spec: AgentSpec, frame: Frame) -> Frame:
     """The frame of an agent called inside a run: a scope of the same run."""
     active = frame.active
-    if active is None or active.pid != os.getpid():
+    if active is None or active.pid != clock.process_id():
         raise foreign_process(frame.foreign or (active.row.name if active else ""))
     if active.signal is not None:
         raise active.signal

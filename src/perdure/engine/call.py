@@ -6,10 +6,9 @@ import asyncio
 import copy
 import functools
 import inspect
-import os
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from perdure import codec
+from perdure import clock, codec
 from perdure.engine.active import APPROVAL, Failed, Stop
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.failure import class_known_to, rebuild
@@ -85,7 +84,7 @@ class Prepared(Generic[S]):
         self, spec: S, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], *, key: str | None = None
     ) -> None:
         active = frame.active
-        if active is None or active.pid != os.getpid():
+        if active is None or active.pid != clock.process_id():
             raise foreign_process(frame.foreign or (active.row.name if active else ""))
         if active.signal is not None or active.deadline_at:
             active.raise_if_stopped()
@@ -96,10 +95,10 @@ class Prepared(Generic[S]):
             args, kwargs = pristine(args, kwargs)
         self.args = args
         self.kwargs = kwargs
-        self.arguments = spec.signature.bind(args, kwargs)
-        digest = codec.digest_arguments(self.arguments, of=spec.name, cache=active.prefixes)
-        self.call = Call(self._key(digest) if key is None else key, spec.name, digest, spec.kind)
-        self.decision: Decision = active.decide(self.call)
+        self.arguments = arguments = spec.signature.bind(args, kwargs)
+        digest = codec.digest_arguments(arguments, of=spec.name, cache=active.prefixes)
+        self.call = call = Call(self._key(digest) if key is None else key, spec.name, digest, spec.kind)
+        self.decision: Decision = active.decide(call)
         if type(self.decision) is Diverged:
             raise self._diverged(self.decision)
 
@@ -115,8 +114,9 @@ class Prepared(Generic[S]):
         """The value a completed call left, or the failure it raised."""
         if done.failure is not None:
             raise self.failed(rebuild(done.failure, self.spec.known_exception, name=self.spec.name))
+        sealed = self.active.load_value(done.value, done.blob) if done.blob else bytes(done.value)
         try:
-            return codec.unseal(self.active.load_value(done.value, done.blob), self.spec.signature.returns)
+            return self.spec.signature.unseal(sealed)
         except ValueError as error:
             raise self.unloadable(error) from error
 
@@ -208,12 +208,14 @@ def _sync_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, An
         if frame is None or frame.body:
             return _plain(spec, frame, args, kwargs)
         prepared = Prepared(spec, frame, args, kwargs)
+        decision = prepared.decision
         try:
-            if type(prepared.decision) is Replayed:
-                return _replayed(prepared, prepared.decision)
+            if type(decision) is Replayed:
+                return _replayed(prepared, decision.done)
             return drive(flow(prepared))
         finally:
-            prepared.leave()
+            if prepared.active.journal.passed:
+                prepared.leave()
 
     return call
 
@@ -230,22 +232,24 @@ def _async_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, A
         return coroutine
 
     async def perform(prepared: Prepared[S]) -> Any:
+        decision = prepared.decision
         try:
-            if type(prepared.decision) is Replayed:
-                return _replayed(prepared, prepared.decision)
+            if type(decision) is Replayed:
+                return _replayed(prepared, decision.done)
             return await drive_async(flow(prepared))
         finally:
-            prepared.leave()
+            if prepared.active.journal.passed:
+                prepared.leave()
 
     mark_coroutine_function(call)
     return call
 
 
-def _replayed(prepared: Prepared[S], decision: Replayed) -> Any:
+def _replayed(prepared: Prepared[S], done: Done) -> Any:
     if prepared.spec.kind != "effect":
-        return prepared.recorded(decision.done)
+        return prepared.recorded(done)
     prepared.active.unvisited.pop(approval_key(prepared.call.key), None)
-    value = prepared.recorded(decision.done)
+    value = prepared.recorded(done)
     note_undoable(prepared, value)
     return value
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PLAIN: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
+_NONE: Final = -1
+"""More than so many arguments are always given: those of a function that takes any number are bound with care."""
+
 _NAME_CHARACTERS: Final = 200
 _SHOWN_CHARACTERS: Final = 200
 _SHOWN_VALUE_CHARACTERS: Final = 40
@@ -35,17 +38,16 @@ class Signature:
         self.is_async = inspect.iscoroutinefunction(function)
         self._signature = inspect.signature(function)
         self._names = tuple(self._signature.parameters)
-        parameters = self._signature.parameters.values()
-        self._is_plain = all(parameter.kind in _PLAIN for parameter in parameters)
         self._defaults = {name: parameter.default for name, parameter in self._signature.parameters.items()}
-        self._needed = sum(default is inspect.Parameter.empty for default in self._defaults.values())
+        is_plain = all(parameter.kind in _PLAIN for parameter in self._signature.parameters.values())
+        self._fewest = sum(default is inspect.Parameter.empty for default in self._defaults.values())
+        self._most = len(self._names) if is_plain else _NONE
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by parameter name, defaults filled in; raises TypeError like the call itself would."""
-        count = len(args)
-        if self._is_plain and not kwargs and self._needed <= count <= len(self._names):
+        if not kwargs and self._fewest <= len(args) <= self._most:
             given = dict(zip(self._names, args))  # noqa: B905 - asked at every step, and saying it costs as much again
-            return given if count == len(self._names) else self._defaults | given
+            return given if len(args) == self._most else self._defaults | given
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -71,6 +73,11 @@ class Signature:
     def returns(self) -> object:
         """The return annotation, resolved; Any where there is none."""
         return self._annotations[0]
+
+    @functools.cached_property
+    def unseal(self) -> Callable[[bytes], Any]:
+        """Reads a sealed result back to the return annotation; raises ValueError where it does not fit."""
+        return codec.unsealer(self.returns)
 
     @property
     def parameters(self) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import threading
 from typing import TYPE_CHECKING, Any, Final
@@ -67,7 +66,7 @@ class Line:
         self._seconds = seconds
         self._synchronous = synchronous
         self._answer_seconds = answer_seconds
-        self._pid = os.getpid()
+        self._pid = clock.process_id()
         self._connection: Connection | None = None
         self._closed = False
         self._was_open = False
@@ -93,7 +92,7 @@ class Line:
 
     def once(self, act: Callable[[Connection, V], T], value: V) -> T:
         """Do this as `use` would have it, for whoever has the lock: the short way, for what every step does."""
-        if os.getpid() != self._pid:
+        if clock.process_id() != self._pid:
             self.refuse_fork()
         try:
             return act(self._connected(), value)
@@ -129,7 +128,7 @@ class Line:
 
     def refuse_fork(self) -> None:
         """Let only the process that opened the line use it: two would mix up their questions and answers."""
-        if os.getpid() != self._pid:
+        if clock.process_id() != self._pid:
             raise UsageError(
                 "This process was forked from one that has the store open.",
                 safe="the parent's runs are untouched.",

@@ -6,9 +6,9 @@ whatever it opens, even anew, it would write without any: its commits could be o
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final, Self
 
+from perdure import clock
 from perdure.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Forks:
     def __init__(self, path: Path) -> None:
         status = path.stat()
         self._file = (status.st_dev, status.st_ino)
-        self._pid = os.getpid()
+        self._pid = clock.process_id()
 
     def __enter__(self) -> Self:
         for other in tuple(_open_here):
@@ -39,7 +39,7 @@ class Forks:
     @property
     def is_child(self) -> bool:
         """Whether this process was forked from the one that opened the database."""
-        return os.getpid() != self._pid
+        return clock.process_id() != self._pid
 
     def refuse(self) -> None:
         """Let only the process that opened the database go on."""
