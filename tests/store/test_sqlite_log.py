@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import resource
 import shutil
 import subprocess
@@ -52,6 +53,22 @@ def test_commits_do_not_make_the_log_longer(tmp_path: Path) -> None:
     grown = sum(before != after for before, after in itertools.pairwise(sizes))
     assert grown <= 2 * (1 + max(sizes) // PIECE_BYTES)
     assert any(size % PIECE_BYTES == 0 for size in sizes)
+    store.close()
+
+
+def test_commits_do_not_ask_for_the_state_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(tmp_path / "perdure.db")
+    run = taken_steps(store, held_run(store), 2)
+    asked: list[object] = []
+    look = os.fstat
+
+    def watched(descriptor: int) -> os.stat_result:
+        asked.append(descriptor)
+        return look(descriptor)
+
+    monkeypatch.setattr(os, "fstat", watched)
+    taken_steps(store, run, 3)
+    assert asked == []
     store.close()
 
 

@@ -4,6 +4,9 @@ To sync a file that has just grown takes two or three times as long as to sync o
 has to reach the disk as well. SQLite makes the log longer page by page, so every commit of a new process would pay for
 that until the log has its full length. Here it is made longer by many pages at once. What stands behind the last commit
 of a log is nothing to SQLite, so that a log with room is as good as any, before a crash and after it.
+
+Nobody asks for the state of the file, which would tell its length too: a kernel that keeps exact times once somebody
+has asked for them has something new to say of the file at every commit, and some file systems then sync that as well.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ class LogRoom:
         try:
             if self._descriptor == _NOT_OPEN:
                 self._descriptor = os.open(self._log, os.O_WRONLY | os.O_CLOEXEC)
-            size = os.fstat(self._descriptor).st_size
+            size = os.lseek(self._descriptor, 0, os.SEEK_END)
             if size % PIECE_BYTES and size < _ENOUGH_BYTES:
                 self._extend(size)
         except OSError:
