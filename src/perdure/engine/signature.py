@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PLAIN: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
-_NONE: Final = -1
-"""More than so many arguments are always given: those of a function that takes any number are bound with care."""
-
 _NAME_CHARACTERS: Final = 200
 _SHOWN_CHARACTERS: Final = 200
 _SHOWN_VALUE_CHARACTERS: Final = 40
@@ -40,14 +37,15 @@ class Signature:
         self._names = tuple(self._signature.parameters)
         self._defaults = {name: parameter.default for name, parameter in self._signature.parameters.items()}
         is_plain = all(parameter.kind in _PLAIN for parameter in self._signature.parameters.values())
-        self._fewest = sum(default is inspect.Parameter.empty for default in self._defaults.values())
-        self._most = len(self._names) if is_plain else _NONE
+        needed = sum(default is inspect.Parameter.empty for default in self._defaults.values())
+        self._by_place = range(needed, len(self._names) + 1) if is_plain else range(0)
+        """How many arguments may be given by their places alone, and bound without a closer look."""
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by parameter name, defaults filled in; raises TypeError like the call itself would."""
-        if not kwargs and self._fewest <= len(args) <= self._most:
+        if not kwargs and len(args) in self._by_place:
             given = dict(zip(self._names, args))  # noqa: B905 - asked at every step, and saying it costs as much again
-            return given if len(args) == self._most else self._defaults | given
+            return given if len(args) == len(self._names) else self._defaults | given
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
