@@ -55,3 +55,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if notes := summary.end():
         terminalreporter.section("faults that landed, and what they cost")
         terminalreporter.write_line("\n".join(summary.table(notes)))
+        failed = sum(len(terminalreporter.stats.get(how, ())) for how in ("failed", "error"))
+        terminalreporter.write_line(summary.verdict(notes, failed=failed))

@@ -10,12 +10,24 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 NOTES: Final = "CAMPAIGN_NOTES"
-_HEADS: Final = ("campaign", "trials", "planned", "in doubt", "re-run", "repeated", "lost", "wrong", "faults landed")
+_NUMBERS: Final = {
+    "trials": "trials",
+    "planned": "planned",
+    "in effects": "in_effect",
+    "in doubt": "in_doubt",
+    "re-run": "rerun",
+    "repeated": "repeated",
+    "lost": "lost",
+    "wrong": "wrong",
+}
+"""The columns of the table that are numbers, and the field of a note that each shows."""
+
+_HEADS: Final = ("campaign", *_NUMBERS, "faults landed")
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,8 @@ class Note:
     landed: Mapping[str, int]
     """Faults that really happened, by kind."""
     planned: int
+    in_effect: int = 0
+    """Those that landed while an effect was under way."""
     in_doubt: int = 0
     """Reported, and settled by a check or a person: no loss."""
     rerun: int = 0
@@ -46,14 +60,15 @@ def begin() -> None:
         os.environ[NOTES] = str(Path(tempfile.mkdtemp(prefix="campaign-notes-")) / f"{os.getpid()}")
 
 
-def note(campaign: str, **counts: int | Mapping[str, int]) -> None:
-    """Add the counts of a campaign; outside a test run nobody reads them."""
+def note(campaign: str, *, landed: Mapping[str, int], **counts: int) -> None:
+    """Add the counts of a campaign; outside a test run nobody reads them. One in which no fault landed has failed."""
     path = os.environ.get(NOTES)
     if path:
-        line = json.dumps({"campaign": campaign, **counts}, default=dict) + "\n"
+        line = json.dumps({"campaign": campaign, "landed": dict(landed), **counts}) + "\n"
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.write(descriptor, line.encode())
         os.close(descriptor)
+    assert sum(landed.values()) > 0, f"{campaign}: 0 faults landed, which proves nothing"
 
 
 def end() -> list[Note]:
@@ -85,9 +100,17 @@ def table(notes: list[Note]) -> Iterator[str]:
             yield "  ".join("-" * width for width in widths)
 
 
+def verdict(notes: list[Note], *, failed: int) -> str:
+    """What it comes to. A test that failed may have found a loss before it could count it."""
+    total = summed(notes)
+    landed = f"{sum(total.landed.values()):,} faults landed, {total.in_effect:,} of them inside effects"
+    losses = f"{total.losses:,} losses found"
+    return f"{landed}; {losses}" + (f", and {failed:,} tests failed" if failed else "")
+
+
 def summed(notes: list[Note], campaign: str = "in all") -> Note:
     """Several notes as one."""
-    counts = {name: sum(getattr(each, name) for each in notes) for name in _NUMBERS}
+    counts = {name: sum(getattr(each, name) for each in notes) for name in _NUMBERS.values()}
     landed: dict[str, int] = {}
     for each in notes:
         for kind, count in each.landed.items():
@@ -95,10 +118,7 @@ def summed(notes: list[Note], campaign: str = "in all") -> Note:
     return Note(campaign, landed=landed, **counts)
 
 
-_NUMBERS: Final = tuple(name for name in asdict(Note("", 0, {}, 0)) if name not in ("campaign", "landed"))
-
-
 def _row(each: Note) -> tuple[str, ...]:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(each.landed.items()) if count)
-    numbers = (each.trials, each.planned, each.in_doubt, each.rerun, each.repeated, each.lost, each.wrong)
-    return (each.campaign, *(f"{number:,}" for number in numbers), kinds or "none")
+    numbers = (f"{getattr(each, name):,}" for name in _NUMBERS.values())
+    return (each.campaign, *numbers, kinds or "none")

@@ -11,6 +11,7 @@ import pytest
 
 from tests.chaos.takeover import Gap, measure, median_seconds
 from tests.postgres import schema_url
+from tests.summary import note
 
 LEASE_SECONDS: Final = 3.0
 A_LOOK_SECONDS: Final = 0.25
@@ -18,7 +19,8 @@ A_BUSY_MACHINE_SECONDS: Final = 2.0
 SMALL: Final = {"PERDURE_LEASE_SECONDS": "3", "PERDURE_RENEW_SECONDS": "1", "PERDURE_STALL_SECONDS": "3"}
 
 
-def told(what: str, gaps: list[Gap]) -> None:
+def told(what: str, gaps: list[Gap], *, fault: str = "kills") -> None:
+    note("workers replaced on PostgreSQL", trials=len(gaps), landed={fault: len(gaps)}, planned=len(gaps))
     ordered = sorted(gap.seconds for gap in gaps)
     print(
         f"\n{what} to the first new step on another worker: median {median_seconds(gaps):.2f} s,"
@@ -58,6 +60,6 @@ def test_worker_killed_on_another_machine_is_replaced_within_two_seconds_and_a_l
 def test_frozen_worker_is_replaced_within_its_lease_and_a_look(tmp_path: Path) -> None:
     with schema_url() as store:
         gaps = measure(tmp_path, store, times=10, how=signal.SIGSTOP, settings=SMALL)
-    told("SIGSTOP with a lease of 3 s", gaps)
+    told("SIGSTOP with a lease of 3 s", gaps, fault="freezes")
     assert max(gap.repeated for gap in gaps) <= 1
     assert median_seconds(gaps) < LEASE_SECONDS + A_LOOK_SECONDS + A_BUSY_MACHINE_SECONDS

@@ -15,6 +15,7 @@ import pytest
 from tests import warm
 from tests.crash.nursery import Ended, environment
 from tests.crash.trial import KILLED
+from tests.summary import note
 
 PATIENCE_SECONDS = 120.0
 
@@ -125,6 +126,7 @@ def test_no_effect_of_a_killed_map_happens_twice(tmp_path: Path, lanes: int) -> 
     killed = sum(mapper.killed_after(place) == KILLED for place in places)
     ended = mapper.run()
     assert (ended.returncode, ended.out) == (0, mapper.expected), ended.err
+    note("maps of effects", trials=1, landed={"kills": killed}, planned=len(places))
     assert killed >= 3
     payments = Counter(line.split()[0] for line in mapper.ledger())
     keys = {line.split()[1] for line in mapper.ledger()}

@@ -20,6 +20,7 @@ from tests.crash import killer, person, regret
 from tests.crash.evidence import Entry, Journal, read_journal, reading
 from tests.crash.nursery import ROOT, Ended, Nursery
 from tests.crash.trial import IN_DOUBT, KILLED
+from tests.summary import note
 
 SAMPLE: Final = 14
 MOST_ROUNDS: Final = 5
@@ -84,7 +85,9 @@ def kill_everywhere(desk: Desk, words: str, judge: Callable[[Desk], None], folde
         judge(copy)
         return killed.returncode
 
-    assert Counter(map(trial, points)) == {KILLED: len(points)}
+    ends = Counter(map(trial, points))
+    note("forks and undos", trials=len(points), landed={"kills": ends[KILLED]}, planned=len(points))
+    assert ends == {KILLED: len(points)}
 
 
 def judge_fork(desk: Desk) -> None:

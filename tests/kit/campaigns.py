@@ -48,8 +48,9 @@ def note_counts(report: Report) -> None:
     note(
         f"crash kit: {report.mode}, {'PostgreSQL' if report.options.store else 'SQLite'}",
         trials=tally.trials,
-        landed={fault_words(report.mode)[0]: tally.landed, "of them inside effects": tally.in_effect},
+        landed={fault_words(report.mode)[0]: tally.landed},
         planned=tally.planned,
+        in_effect=tally.in_effect,
         in_doubt=tally.in_doubt,
         wrong=sum(fault.kind not in known for fault in tally.faults),
         **known,

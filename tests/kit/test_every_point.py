@@ -19,6 +19,7 @@ from perdure.testing.crash.options import Options
 from perdure.testing.crash.points import EFFECT_WINDOWS, STEP_WINDOWS, WRITE_WINDOWS
 from perdure.testing.crash.subject import Subject, agent_subject
 from tests.kit import clerk
+from tests.kit.campaigns import note_counts
 from tests.postgres import schema_url, server_url
 from tests.sampling import every
 
@@ -46,6 +47,7 @@ def campaign(tmp_path: Path) -> Campaign:
 
 def expect_fine(report: Report) -> None:
     tally = report.tally
+    note_counts(report)
     assert tally.faults == []
     assert tally.landed == tally.planned > 0
     assert tally.equal == tally.resumed == tally.trials

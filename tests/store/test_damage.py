@@ -24,6 +24,7 @@ from perdure.store.protocol import Finding
 from perdure.store.sqlite import SqliteStore
 from perdure.testing.crash.damage import written_bytes
 from tests.store.journals import claimed, created, ending, intent, land, large_step, letter, new_run, step
+from tests.summary import note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 PAGE_BYTES: Final = 4096
 CHUNKS: Final = [0, *(pytest.param(chunk, marks=pytest.mark.torture) for chunk in range(1, 10))]
 FLIPS, HEADER_FLIPS, CUTS = 50, 20, 20
-"""Of each kind in each chunk. In all: 500 flips anywhere, 200 where pages keep their structure, 200 cuts."""
+"""Of each kind in each chunk. In all, in the database and as often in its log: 500 flips anywhere, 200 where pages keep
+their structure, 200 cuts."""
 
 
 class Original(Struct):
@@ -248,6 +250,7 @@ def assert_nothing_silent(original: Original, folder: Path, seed: str, count: in
         damage.look_as_worker()
         assert not damage.silent, f"seed {seed!r}, case {number}, {description}: worker saw {damage.silent}"
         unharmed += not damage.named
+    note("damaged stores", trials=count, landed={KINDS[harm]: count}, planned=count)
     assert unharmed < count  # the damage is real
 
 
@@ -285,6 +288,9 @@ def cut(folder: Path, generator: random.Random) -> str:
     with file.open("r+b") as stream:
         stream.truncate(length)
     return f"{file.name} cut to {length} bytes"
+
+
+KINDS: Final = {flip_anywhere: "flipped bits", flip_structure: "flipped bits", cut: "cut files"}
 
 
 @pytest.mark.parametrize("field", Run.__struct_fields__)
