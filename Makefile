@@ -3,6 +3,7 @@
 PYTHON ?= python3
 RECENT_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 PIP_INSTALL = .venv/bin/python -m pip install -qq --disable-pip-version-check
+LONG_TESTS = TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 --timeout 1800
 FAULT_TOOLS = strace iptables iproute2 libfaketime e2fsprogs
 
 help: ## Show this list
@@ -15,8 +16,8 @@ demo: .venv/perdure-installed ## Watch an agent get killed half way and resume
 	case $$status in 0|137) ;; *) exit $$status ;; esac; \
 	echo; echo '$$ perdure resume'; perdure resume
 
-test: .venv/installed ## Run the tests, all but the long campaigns
-	@.venv/bin/python -m pytest -n 3 --dist worksteal -m 'not torture'
+test: .venv/installed ## Run the tests, with a slice of the campaign of crashes
+	@.venv/bin/python -m pytest -n 3 --dist worksteal -m 'not torture and not exhaustive'
 
 check: .venv/installed ## Lint, check the format, the types and the layers
 	.venv/bin/ruff check
@@ -32,13 +33,15 @@ docs: .venv/installed ## Write the reference anew and build the site into build/
 	@.venv/bin/python -m sphinx -b html -W --keep-going -q -j auto docs build/docs
 	@echo 'build/docs/index.html'
 
-torture: torture-stores torture-frameworks ## Run the long campaigns of crashes, both of them
+# Tests are handed out one by one, the longest first: the two processes end within seconds of each other.
+torture: .venv/installed fault-tools ## Run the campaign of crashes over SQLite and PostgreSQL: up to half an hour
+	@$(LONG_TESTS) --maxschedchunk 1 -m '(torture or slice) and not exhaustive'
 
-torture-stores: .venv/installed fault-tools ## Stores, engine, workers, crash kit: up to an hour
-	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 --timeout 1800 -m torture --ignore tests/adapters
+torture-frameworks: .venv/installed fault-tools ## Kill the scripts and adapters of every framework, in environments of their own
+	@$(LONG_TESTS) -m exhaustive tests/adapters
 
-torture-frameworks: .venv/installed fault-tools ## Scripts and adapters of every framework, in environments of their own
-	@TMPDIR="$${TMPDIR:-/tmp}" .venv/bin/python -m pytest -n 2 --timeout 1800 -m torture tests/adapters
+exhaustive: .venv/installed fault-tools ## Run every combination and size that the other tests only sample
+	@$(LONG_TESTS) -m exhaustive --ignore tests/adapters
 
 fault-tools: # Debian's, where they can be installed; elsewhere the campaigns say what they had to leave out
 	@missing=$$(for tool in $(FAULT_TOOLS); do dpkg -s $$tool >/dev/null 2>&1 || printf '%s ' $$tool; done); \
@@ -79,4 +82,4 @@ clean: ## Remove .venv, other environments, builds and caches
 	@$(PIP_INSTALL) -e '.[bench]'
 	@touch $@
 
-.PHONY: help demo test check bench docs torture torture-stores torture-frameworks fault-tools clean
+.PHONY: help demo test check bench docs torture torture-frameworks exhaustive fault-tools clean

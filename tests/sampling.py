@@ -1,4 +1,4 @@
-"""How much of a campaign a test does: every point in the long campaigns, a part of them whenever the tests are run."""
+"""How much of what it could do a test does: a part whenever the tests are run, more in the campaign, or everything."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def every(*, sampled: int) -> pytest.MarkDecorator:
-    """Give a test its `stride`: 1 in the long campaigns, `sampled` otherwise."""
-    return pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.torture), sampled])
+def every(*, sampled: int, tortured: int = 0) -> pytest.MarkDecorator:
+    """Give a test its `stride`: `sampled` whenever the tests are run, `tortured` in the campaign of crashes if at all.
+
+    With 1 nothing is left out. Where the campaign leaves something out, all of it is among the exhaustive tests.
+    """
+    campaign = [pytest.param(tortured, marks=pytest.mark.torture)] if tortured else []
+    whole = [pytest.param(1, marks=pytest.mark.exhaustive)] if tortured != 1 else []
+    return pytest.mark.parametrize("stride", [*whole, *campaign, sampled])
 
 
 def seeds(count: int, *, sampled: int) -> pytest.MarkDecorator:
-    """Give a test a `seed`: each of so many in the long campaigns, the first few otherwise."""
-    later = (pytest.param(seed, marks=pytest.mark.torture) for seed in range(sampled, count))
+    """Give a test a `seed`: the first few whenever the tests are run, each of so many in the exhaustive tests."""
+    later = (pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(sampled, count))
     return pytest.mark.parametrize("seed", [*range(sampled), *later])
 
 

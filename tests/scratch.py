@@ -1,7 +1,7 @@
 """Where the tests keep their files: in memory where the machine has room for them, else where temporary files are.
 
 What a killed process has written is kept by the kernel, on whatever the files are: waiting for a disk shows nothing
-more, and was half of what the tests did. Whoever sets TMPDIR has them there, as the long campaigns do, which stay on
+more, and was half of what the tests did. Whoever sets TMPDIR has them there, as the long tests do, which stay on
 the disk; the modes that cut the power have a file system of their own.
 """
 

@@ -15,7 +15,7 @@ from tests.adapters.recovery import IN_DOUBT, Reference, Trial, campaign, judge,
 from tests.crash.evidence import reading
 from tests.crash.nursery import Nursery, environment
 
-pytestmark = pytest.mark.torture
+pytestmark = pytest.mark.exhaustive
 
 AGENT = Path(__file__).with_name("adk_agent.py")
 FREE = ("look_up",)

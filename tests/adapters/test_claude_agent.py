@@ -29,7 +29,7 @@ from tests.adapters.recovery import Trial
 from tests.crash.nursery import Nursery, environment
 from tests.postgres import schema_url
 
-pytestmark = pytest.mark.torture
+pytestmark = pytest.mark.exhaustive
 
 AGENT = Path(__file__).with_name("claude_agent.py")
 WISHES = ("send ada", "send bob", "note done")

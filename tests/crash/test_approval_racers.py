@@ -35,6 +35,7 @@ def started(folder: Path, *command: str, **settings: str) -> subprocess.Popen[st
     )
 
 
+@pytest.mark.slice
 @pytest.mark.parametrize("racers", [2, 8, *(pytest.param(many, marks=pytest.mark.torture) for many in (4, 16))])
 def test_of_many_that_approve_and_resume_one_is_heard_and_the_payment_is_made_once(tmp_path: Path, racers: int) -> None:
     asking = started(tmp_path, "-c", "from tests.waits import clerk; clerk.ask_for_approval()")

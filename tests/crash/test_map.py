@@ -71,7 +71,7 @@ class Mapper:
 
 
 @pytest.mark.parametrize(
-    ("count", "place"), [(10_000, 9_800), pytest.param(100_000, 98_000, marks=pytest.mark.torture)]
+    ("count", "place"), [(10_000, 9_800), pytest.param(100_000, 98_000, marks=pytest.mark.exhaustive)]
 )
 def test_a_long_map_killed_near_its_end_resumes_there(tmp_path: Path, count: int, place: int) -> None:
     mapper = Mapper(tmp_path, "walk", count=count, batch=100)

@@ -15,6 +15,7 @@ from tests.summary import note
 HELD_BY_ANOTHER: Final = 5
 
 
+@pytest.mark.slice
 @pytest.mark.parametrize("racers", [2, 8, *(pytest.param(many, marks=pytest.mark.torture) for many in (4, 16))])
 def test_of_many_that_resume_one_run_exactly_one_proceeds(scene: Scene, racers: int) -> None:
     killed = scene.run("plain", **{killer.AT: "after:step:main.0#1"})

@@ -26,7 +26,7 @@ POLICIES: Final = ("plain", "checked", "keyed")
 
 
 def sampled(policy: str) -> list[Any]:
-    """Every policy in the long campaigns; whenever the tests are run only this one, where all must behave alike."""
+    """Every policy in the campaign; whenever the tests are run only this one, where all must behave alike."""
     return [policy, *(pytest.param(other, marks=pytest.mark.torture) for other in POLICIES if other != policy)]
 
 

@@ -47,7 +47,7 @@ WORDS = (
 )
 EXECUTED = [page for page in EVERY_PAGE if steps_of(page.read_text(encoding="utf-8"))]
 COLD = ("tutorial.md",)
-"""What a reader types first is executed in new interpreters every time; so is every page in the long campaigns."""
+"""What a reader types first is executed in new interpreters every time; so is every page in the exhaustive tests."""
 LONG = ("frameworks.md", "langchain.md", "openai-agents.md")
 """Scripts of frameworks that take long to load, word for word as for those whose pages are executed every time."""
 LOADING = ("mcp.md", "model-server.md", "pydantic-ai.md")
@@ -74,7 +74,7 @@ def test_every_file_and_command_of_the_page_does_what_it_says(page: Path, tmp_pa
 
 @pytest.mark.parametrize(
     "page",
-    [page if page.name in COLD else pytest.param(page, marks=pytest.mark.torture) for page in EXECUTED],
+    [page if page.name in COLD else pytest.param(page, marks=pytest.mark.exhaustive) for page in EXECUTED],
     ids=named,
 )
 def test_every_file_and_command_of_the_page_does_so_in_new_interpreters(page: Path, tmp_path: Path) -> None:

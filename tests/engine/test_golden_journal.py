@@ -22,8 +22,8 @@ from tests.environments import CannotBeMade, python_with
 HERE = Path(__file__).parent
 SOURCE = Path(perdure.__file__).parents[1]
 NEEDED = ("msgspec", "apsw", "click")
-PYTHONS = ("3.11", pytest.param("3.12", marks=pytest.mark.torture), "3.13")
-"""The oldest and the newest; one between them needs an environment of its own, and is for the long campaigns."""
+PYTHONS = ("3.11", pytest.param("3.12", marks=pytest.mark.exhaustive), "3.13")
+"""The oldest and the newest; one between them needs an environment of its own, and is for the exhaustive tests."""
 
 
 @pytest.fixture(scope="module", params=PYTHONS)

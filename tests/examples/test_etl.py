@@ -23,7 +23,7 @@ RESULTS = {
 }
 
 
-@pytest.fixture(params=[2_000, pytest.param(500_000, marks=pytest.mark.torture)])
+@pytest.fixture(params=[2_000, pytest.param(500_000, marks=pytest.mark.exhaustive)])
 def rows(stage: Stage, request: pytest.FixtureRequest) -> int:
     """How many rows the example works on: fewer than its own number where a kill shows the same with them."""
     many: int = request.param
@@ -65,7 +65,7 @@ def test_killed_inside_every_step_each_runs_twice_and_the_result_is_the_same(sta
     assert stage.kills == len(STEPS)
 
 
-@pytest.mark.torture
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_inside_a_step_only_that_step_runs_twice_and_the_result_is_the_same(
     stage: Stage, rows: int, step: str

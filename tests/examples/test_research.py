@@ -35,8 +35,8 @@ def test_uncrashed_the_flaky_search_is_attempted_again_and_the_summary_is_writte
     ("function", "line", "occurrence"),
     [
         ("made_up_search", "raise ConnectionError", 2),
-        pytest.param("made_up_search", "return", 3, marks=pytest.mark.torture),
-        pytest.param("made_up_model", "time.sleep", 3, marks=pytest.mark.torture),
+        pytest.param("made_up_search", "return", 3, marks=pytest.mark.exhaustive),
+        pytest.param("made_up_model", "time.sleep", 3, marks=pytest.mark.exhaustive),
         ("made_up_model", "return", 4),
         ("made_up_model", "time.sleep", 6),
     ],

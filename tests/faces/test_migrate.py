@@ -111,8 +111,8 @@ def _forget_the_dead(url: str) -> None:
 
 
 def moves(usual: str, other: str) -> pytest.MarkDecorator:
-    """Move from the one store to the other; the other way round in the long campaigns."""
-    return pytest.mark.parametrize("desk", [usual, pytest.param(other, marks=pytest.mark.torture)], indirect=True)
+    """Move from the one store to the other; the other way round in the exhaustive tests."""
+    return pytest.mark.parametrize("desk", [usual, pytest.param(other, marks=pytest.mark.exhaustive)], indirect=True)
 
 
 to_a_server = moves("sqlite-postgres", "postgres-sqlite")

@@ -63,9 +63,9 @@ def typed_after(verb: str) -> list[str]:
     [
         *(("stdout", how, []) for how in HOW),
         ("stderr", "full", []),
-        *(pytest.param("stderr", how, [], marks=pytest.mark.torture) for how in HOW[1:]),
+        *(pytest.param("stderr", how, [], marks=pytest.mark.exhaustive) for how in HOW[1:]),
         ("stdout", "full", ["--json"]),
-        *(pytest.param("stdout", how, ["--json"], marks=pytest.mark.torture) for how in HOW[1:]),
+        *(pytest.param("stdout", how, ["--json"], marks=pytest.mark.exhaustive) for how in HOW[1:]),
     ],
 )
 def test_no_command_breaks_on_a_spoiled_stream(stores: Stores, stream: str, how: str, json_words: list[str]) -> None:
@@ -84,7 +84,7 @@ def test_no_command_breaks_on_a_spoiled_stream(stores: Stores, stream: str, how:
     [
         *((how, "") for how in IN_A_SHELL),
         ("> /dev/full", "--json"),
-        *(pytest.param(how, "--json", marks=pytest.mark.torture) for how in IN_A_SHELL[1:]),
+        *(pytest.param(how, "--json", marks=pytest.mark.exhaustive) for how in IN_A_SHELL[1:]),
     ],
 )
 def test_exit_code_of_a_run_tells_of_the_run(place: Any, spoiled: str, json_words: str) -> None:

@@ -28,21 +28,21 @@ QUICK = "import time\ntime.sleep = lambda seconds: None\n"
         ("research.py", ()),
     ],
 )
-@every(sampled=60)
+@every(sampled=60, tortured=1)
 def test_example_killed_anywhere_repeats_and_loses_nothing(
     tmp_path: Path, script: str, words: tuple[str, ...], stride: int
 ) -> None:
     expect_fine(tmp_path, Subject(kind="script", app=str(EXAMPLES / script), words=words), stride)
 
 
-@every(sampled=24)
+@every(sampled=24, tortured=1)
 def test_pipeline_killed_anywhere_repeats_and_loses_nothing(tmp_path: Path, stride: int) -> None:
     arguments = '{"rows":200,"database":"warehouse.db"}'
     subject = Subject(kind="agent", app=str(EXAMPLES / "etl.py"), name="pipeline", arguments=arguments)
     expect_fine(tmp_path, subject, stride)
 
 
-@every(sampled=24)
+@every(sampled=24, tortured=1)
 def test_audit_killed_anywhere_repeats_and_loses_nothing(tmp_path: Path, stride: int) -> None:
     repository = tmp_path / "repository"
     repository.mkdir()

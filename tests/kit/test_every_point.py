@@ -54,7 +54,7 @@ def expect_fine(report: Report) -> None:
     assert (tally.rerun, tally.repeated, tally.lost) == (0, 0, 0)
 
 
-@every(sampled=18)
+@every(sampled=18, tortured=1)
 def test_every_kind_of_call_killed_at_every_point_repeats_and_loses_nothing(campaign: Campaign, stride: int) -> None:
     report = campaign(clerk.office, 2, sample=stride)
     expect_fine(report)
@@ -71,7 +71,7 @@ def test_request_that_lands_after_its_sender_died_is_not_sent_again(campaign: Ca
     assert report.tally.landed == 4
 
 
-@every(sampled=36)
+@every(sampled=36, tortured=1)
 def test_strands_and_retries_are_killed_at_points_that_do_not_depend_on_their_order(
     campaign: Campaign, stride: int
 ) -> None:
@@ -81,7 +81,7 @@ def test_strands_and_retries_are_killed_at_points_that_do_not_depend_on_their_or
     assert len({point.text for point in report.reference.points}) == len(report.reference.points)
 
 
-@every(sampled=28)
+@every(sampled=28, tortured=1)
 def test_items_of_a_map_are_points_and_where_its_batches_end_is_no_fault(campaign: Campaign, stride: int) -> None:
     expect_fine(campaign(clerk.mapping, 3, sample=stride))
 

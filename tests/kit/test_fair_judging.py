@@ -38,7 +38,7 @@ def kinds(report: Report) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "mode", ["zombie", "clock-jump", pytest.param("power", marks=[needs_power, pytest.mark.torture])]
+    "mode", ["zombie", "clock-jump", pytest.param("power", marks=[needs_power, pytest.mark.exhaustive])]
 )
 def test_every_mode_plays_the_person_until_its_point_is_reached(campaign: Campaign, mode: str) -> None:
     report = campaign(doubter.asking, 1, mode=mode, at=("pay:inside_effect",))
@@ -122,8 +122,8 @@ def test_step_that_is_given_other_arguments_after_a_kill_is_a_fault(campaign: Ca
     [
         ("every", ()),
         ("racers", ()),
-        pytest.param("during-recovery", ("open_store:after",), marks=pytest.mark.torture),
-        pytest.param("clock-jump", (), marks=pytest.mark.torture),
+        pytest.param("during-recovery", ("open_store:after",), marks=pytest.mark.exhaustive),
+        pytest.param("clock-jump", (), marks=pytest.mark.exhaustive),
     ],
 )
 def test_effect_that_is_performed_with_other_arguments_after_a_kill_is_a_fault(

@@ -16,7 +16,7 @@ from tests.kit.test_modes_tools import needs_power
 class Case(NamedTuple):
     """A bug, the mode that sees it and where, and the kind of fault it is reported as.
 
-    Each bug and each mode is played whenever the tests are run; what shows the same once more, in the long campaigns.
+    Each bug and each mode is played whenever the tests are run; what shows the same once more, in the campaign alone.
     """
 
     bug: str
@@ -45,6 +45,7 @@ def played(case: Case) -> Any:
     return pytest.param(case, marks=[pytest.mark.torture] * case.is_long, id=f"{case.bug} by {case.mode}")
 
 
+@pytest.mark.slice
 @pytest.mark.parametrize("case", [*map(played, CASES)])
 def test_planted_bug_is_found_by_the_mode_that_can_see_it(tmp_path: Path, case: Case) -> None:
     report = campaign(case.mode, case.agent, tmp_path, bug=case.bug, **case.options)
@@ -53,6 +54,7 @@ def test_planted_bug_is_found_by_the_mode_that_can_see_it(tmp_path: Path, case: 
     assert all(fault.replay for fault in report.tally.faults)
 
 
+@pytest.mark.slice
 @needs_power
 def test_skipped_sync_is_found_by_cutting_the_power(tmp_path: Path) -> None:
     report = campaign(POWER.mode, POWER.agent, tmp_path, bug=POWER.bug, **POWER.options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.postgres import private_server, server_url
 from tests.sampling import every
 
 
-@every(sampled=40)
+@every(sampled=40, tortured=1)
 @pytest.mark.parametrize("mode", ["racers", "zombie", "clock-jump"])
 def test_faults_at_every_point_break_no_promise(tmp_path: Path, mode: str, stride: int) -> None:
     expect_fine(campaign(mode, "errand", tmp_path, sample=stride, store=server_url(), racers=4))
@@ -25,6 +26,14 @@ def test_faults_at_every_point_break_no_promise(tmp_path: Path, mode: str, strid
 @pytest.mark.parametrize("mode", ["racers", "zombie", "clock-jump"])
 def test_faults_break_no_promise_where_effects_are_performed_at_once(tmp_path: Path, mode: str) -> None:
     expect_fine(campaign(mode, "rounds", tmp_path, sample=4, store=server_url(), racers=4))
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("mode", "options"), [("random", {"trials": 60}), ("during-recovery", {"sample": 8})])
+def test_kills_at_random_instants_and_of_the_recovery_break_no_promise(
+    tmp_path: Path, mode: str, options: dict[str, Any]
+) -> None:
+    expect_fine(campaign(mode, "errand", tmp_path, store=server_url(), **options))
 
 
 @pytest.mark.parametrize("mode", ["flip", "disk-full", "power"])
@@ -42,7 +51,7 @@ def private() -> Iterator[PrivateServer]:
         Server(server.url).kill()
 
 
-@every(sampled=40)
+@every(sampled=40, tortured=1)
 def test_killed_server_loses_nothing_that_was_acknowledged(tmp_path: Path, private: PrivateServer, stride: int) -> None:
     report = campaign("kill-database", "errand", tmp_path, sample=stride, store=private.url, sure=True)
     expect_fine(report)
@@ -66,6 +75,7 @@ def test_server_is_not_killed_unless_somebody_says_that_nobody_needs_it(tmp_path
     assert Server(private.url).postmaster.pid == before
 
 
+@pytest.mark.slice
 @pytest.mark.parametrize(
     ("bug", "mode", "point", "kind"),
     [

@@ -21,7 +21,7 @@ from tests.sampling import every
 MODES = ("racers", "zombie", "disk-full", "clock-jump", pytest.param("power", marks=needs_power))
 
 
-@every(sampled=32)
+@every(sampled=32, tortured=1)
 @pytest.mark.parametrize("mode", MODES)
 def test_faults_at_every_point_break_no_promise(tmp_path: Path, mode: str, stride: int) -> None:
     report = campaign(mode, "errand", tmp_path, sample=stride)
@@ -33,6 +33,11 @@ def test_faults_at_every_point_break_no_promise(tmp_path: Path, mode: str, strid
 @pytest.mark.parametrize("mode", MODES)
 def test_faults_break_no_promise_where_effects_are_performed_at_once(tmp_path: Path, mode: str) -> None:
     expect_fine(campaign(mode, "rounds", tmp_path, sample=2, racers=4))
+
+
+@pytest.mark.torture
+def test_kills_at_random_instants_break_no_promise(tmp_path: Path) -> None:
+    expect_fine(campaign("random", "errand", tmp_path, trials=60))
 
 
 @pytest.mark.parametrize("racers", [4, pytest.param(16, marks=pytest.mark.torture)])

@@ -52,8 +52,8 @@ def kinds(report: Report) -> list[str]:
     [
         (doubter.refused, "blurt:after_effect"),
         (doubter.stumbling, "record_ended:after"),
-        pytest.param(doubter.refused, "record_ended:after", marks=pytest.mark.torture),
-        pytest.param(doubter.stumbling, "blurt:after_effect", marks=pytest.mark.torture),
+        pytest.param(doubter.refused, "record_ended:after", marks=pytest.mark.exhaustive),
+        pytest.param(doubter.stumbling, "blurt:after_effect", marks=pytest.mark.exhaustive),
     ],
 )
 def test_run_that_is_meant_to_fail_fails_the_same_way_after_a_kill(

@@ -447,7 +447,7 @@ def test_errors_of_campaigns_name_methods_of_the_fixture(project: Project) -> No
     assert not list(project.folder.glob("*.charged"))
 
 
-@pytest.mark.torture
+@pytest.mark.exhaustive
 def test_suite_of_a_user_passes_on_two_processes(project: Project) -> None:
     shutil.copytree(SUITE, project.folder / "suite")
     project.folder /= "suite"
@@ -457,7 +457,7 @@ def test_suite_of_a_user_passes_on_two_processes(project: Project) -> None:
     assert "12 passed" in said
 
 
-@pytest.mark.torture
+@pytest.mark.exhaustive
 def test_suite_of_a_user_passes_in_an_environment_of_its_own(project: Project) -> None:
     shutil.copytree(SUITE, project.folder / "suite")
     project.folder /= "suite"

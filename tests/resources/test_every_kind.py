@@ -49,12 +49,12 @@ every_kind_and_way = pytest.mark.parametrize(
     [
         *((kind, ("sync", "async")[number % 2]) for number, kind in enumerate(KINDS)),
         *(
-            pytest.param(kind, ("async", "sync")[number % 2], marks=pytest.mark.torture)
+            pytest.param(kind, ("async", "sync")[number % 2], marks=pytest.mark.exhaustive)
             for number, kind in enumerate(KINDS)
         ),
     ],
 )
-"""Each kind by one way, and each way with half of the kinds; the other half in the long campaigns."""
+"""Each kind by one way, and each way with half of the kinds; the other half in the exhaustive tests."""
 
 
 def killed_while_tracking(thing: Any, how: str = "sync", **chosen: Any) -> None:

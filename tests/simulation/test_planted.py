@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sampling import every
 from tests.simulation.campaign import campaign, report
 
 SOON = 60
-"""So many seeds are known to be enough; the long campaign counts how many of 500 see the bug."""
+"""So many seeds are known to be enough; the exhaustive tests count how many of 500 see the bug."""
 
 BUGS = {
     "answer_accepted_twice": "P6",
@@ -23,11 +22,11 @@ BUGS = {
 }
 
 
-@every(sampled=500)
+@pytest.mark.slice
+@pytest.mark.parametrize("seeds", [SOON, pytest.param(500, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("bug", BUGS)
-def test_planted_bug_is_found_within_the_first_seeds(bug: str, stride: int) -> None:
-    is_long = stride == 1
-    summary = campaign(range(500 if is_long else SOON), bug=bug, until_broken=not is_long)
+def test_planted_bug_is_found_within_the_first_seeds(bug: str, seeds: int) -> None:
+    summary = campaign(range(seeds), bug=bug, until_broken=seeds == SOON)
     print(f"{bug}: {len(summary.broken)} of {summary.seeds} seeds, the first is {summary.broken[0].seed}")
     assert any(ending.fault.startswith(BUGS[bug]) for ending in summary.broken), report(summary, bug=bug)
     assert summary.broken[0].seed < SOON

@@ -40,7 +40,7 @@ def manual_clock(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
     return manual
 
 
-@pytest.fixture(params=[*STORES, pytest.param(PORTABLE, marks=pytest.mark.torture)])
+@pytest.fixture(params=[*STORES, pytest.param(PORTABLE, marks=pytest.mark.exhaustive)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "memory":
         yield MemoryPlace()

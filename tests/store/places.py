@@ -26,7 +26,7 @@ STORES = ("memory", "sqlite", "postgres")
 PORTABLE = "portable"
 asks_who_lives = pytest.mark.parametrize("place", [*STORES, PORTABLE], indirect=True)
 """The portable store differs from `postgres` in how it knows who lives, and in nothing else: what does not ask that
-is tested with it in the long campaigns alone."""
+is tested with it in the exhaustive tests alone."""
 
 LEASE_SECONDS = 120.0
 """As long as the terms of the suite let a holder be silent."""

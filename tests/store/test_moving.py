@@ -94,7 +94,7 @@ class Pair:
         return tally
 
 
-@pytest.fixture(params=[*PAIRS, *(pytest.param(pair, marks=pytest.mark.torture) for pair in PORTABLE_PAIRS)])
+@pytest.fixture(params=[*PAIRS, *(pytest.param(pair, marks=pytest.mark.exhaustive) for pair in PORTABLE_PAIRS)])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
     with contextlib.ExitStack() as opened:
         kinds = request.param.split("-")

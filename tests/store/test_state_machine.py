@@ -512,11 +512,11 @@ class TestPostgresIsLikeMemory(PostgresIsLikeMemory.TestCase):  # type: ignore[m
     settings = sized(5, 25)
 
 
-@pytest.mark.torture
+@pytest.mark.exhaustive
 class TestSqliteIsLikeMemoryForLong(SqliteIsLikeMemory.TestCase):  # type: ignore[misc,valid-type]
     settings = sized(100, 40)
 
 
-@pytest.mark.torture
+@pytest.mark.exhaustive
 class TestPostgresIsLikeMemoryForLong(PostgresIsLikeMemory.TestCase):  # type: ignore[misc,valid-type]
     settings = sized(30, 40)

@@ -455,7 +455,7 @@ class TestHandles:
         assert not waker.is_alive()
         assert not closer.is_alive()
 
-    @pytest.mark.parametrize("many", [pytest.param(1000, marks=pytest.mark.torture), 200])
+    @pytest.mark.parametrize("many", [pytest.param(1000, marks=pytest.mark.exhaustive), 200])
     def test_a_crowd_of_sleepers_has_no_thread_and_no_memory_and_all_wake(self, many: int) -> None:
         woke: dict[int, float] = {}
 

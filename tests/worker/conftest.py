@@ -192,10 +192,10 @@ class Crew:
 
 on_a_server_too = pytest.mark.parametrize("location", ["sqlite", "postgres"], indirect=True)
 """For what many processes do to one store at once, and what one of them tells the others: stores differ in that. The
-rest of what workers do is the same with each, and is tested on a server in the long campaigns."""
+rest of what workers do is the same with each, and is tested on a server in the exhaustive tests."""
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.torture)])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.exhaustive)])
 def location(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """The setting that names the store; none for the file that is used where none is named."""
     if request.param == "sqlite":

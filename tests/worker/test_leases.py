@@ -121,7 +121,7 @@ def crew(wire: Proxy, tmp_path: Path) -> Iterator[Crew]:
 
 
 @pytest.fixture(
-    params=[pytest.param("", id="postgres"), pytest.param("portable=true", id="portable", marks=pytest.mark.torture)]
+    params=[pytest.param("", id="postgres"), pytest.param("portable=true", id="portable", marks=pytest.mark.exhaustive)]
 )
 def direct(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crew]:
     """Workers on the server itself."""
@@ -223,8 +223,8 @@ def test_run_of_a_worker_that_is_cut_off_goes_on_elsewhere_and_happens_once(crew
     [
         ("blocked", "worker"),
         ("blocked_loop", "script"),
-        pytest.param("blocked", "script", marks=pytest.mark.torture),
-        pytest.param("blocked_loop", "worker", marks=pytest.mark.torture),
+        pytest.param("blocked", "script", marks=pytest.mark.exhaustive),
+        pytest.param("blocked_loop", "worker", marks=pytest.mark.exhaustive),
     ],
 )
 def test_step_that_blocks_for_three_leases_keeps_its_run(direct: Crew, agent: str, holder: str) -> None:

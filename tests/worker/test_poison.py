@@ -99,7 +99,7 @@ def check_poisoned(crew: Crew, run: str, *, cause: str) -> None:
     ("how", "cause"),
     [
         ("kills", "killed by signal 9 (SIGKILL)"),
-        pytest.param("exits", "exited with code 3", marks=pytest.mark.torture),
+        pytest.param("exits", "exited with code 3", marks=pytest.mark.exhaustive),
     ],
 )
 def test_run_that_kills_is_parked_alone_and_two_hundred_others_complete(crew: Crew, how: str, cause: str) -> None:

@@ -136,8 +136,8 @@ def test_nothing_is_performed_while_the_server_is_away_for_longer_than_a_lease(
     "moment",
     [
         pytest.param(b"FOR NO KEY UPDATE", id="claim"),
-        pytest.param(b"FROM records", id="load", marks=pytest.mark.torture),
-        pytest.param(b"FROM mailbox WHERE run_id", id="mail", marks=pytest.mark.torture),
+        pytest.param(b"FROM records", id="load", marks=pytest.mark.exhaustive),
+        pytest.param(b"FROM mailbox WHERE run_id", id="mail", marks=pytest.mark.exhaustive),
         pytest.param(b"intent", id="intent"),
     ],
 )
@@ -184,7 +184,7 @@ def test_run_that_its_worker_gave_up_goes_on_once_the_server_is_back(crew: Crew,
     assert_once(crew, runs=1, each=40)
 
 
-@pytest.mark.torture
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("by", ["workers", "script"])
 def test_server_that_is_killed_and_away_for_thirty_seconds_costs_nothing_and_repeats_nothing(
     tmp_path: Path, by: str

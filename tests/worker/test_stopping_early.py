@@ -71,7 +71,7 @@ def ended(place: Place, *arguments: str, at: str, number: int) -> subprocess.Com
     [
         *((at, signal.SIGTERM) for at in MOMENTS),
         (MOMENTS[0], signal.SIGHUP),
-        *(pytest.param(at, signal.SIGHUP, marks=pytest.mark.torture) for at in MOMENTS[1:]),
+        *(pytest.param(at, signal.SIGHUP, marks=pytest.mark.exhaustive) for at in MOMENTS[1:]),
     ],
 )
 def test_worker_that_is_asked_to_end_while_it_loads_ends_with_0(place: Place, at: str, number: int) -> None:

@@ -150,9 +150,9 @@ def test_child_ends_where_only_the_closed_line_tells_that_its_parent_is_gone(tmp
         pytest.param(signal.SIGTERM, False, id="SIGTERM-parent"),
         pytest.param(signal.SIGINT, True, id="SIGINT-group"),
         pytest.param(signal.SIGHUP, True, id="SIGHUP-group"),
-        pytest.param(signal.SIGTERM, True, id="SIGTERM-group", marks=pytest.mark.torture),
-        pytest.param(signal.SIGINT, False, id="SIGINT-parent", marks=pytest.mark.torture),
-        pytest.param(signal.SIGHUP, False, id="SIGHUP-parent", marks=pytest.mark.torture),
+        pytest.param(signal.SIGTERM, True, id="SIGTERM-group", marks=pytest.mark.exhaustive),
+        pytest.param(signal.SIGINT, False, id="SIGINT-parent", marks=pytest.mark.exhaustive),
+        pytest.param(signal.SIGHUP, False, id="SIGHUP-parent", marks=pytest.mark.exhaustive),
     ],
 )
 def test_asked_once_it_drains_once_whoever_else_hears_the_signal(

@@ -83,10 +83,12 @@ AROUND = ("before:", "after:")
 
 
 def cases() -> Iterator[object]:
-    """Every variant of every framework in the long campaigns; one of each otherwise, at a few moments."""
+    """Every variant of every framework in the exhaustive tests; one of each otherwise, at a few moments."""
     for framework in (*FRAMEWORKS, *HEAVY):
         for variant in framework.variants:
-            yield pytest.param(framework, variant, 1, marks=pytest.mark.torture, id=f"{framework.name}-{variant}-every")
+            yield pytest.param(
+                framework, variant, 1, marks=pytest.mark.exhaustive, id=f"{framework.name}-{variant}-every"
+            )
         if framework.name in SAMPLED:
             yield pytest.param(framework, SAMPLED[framework.name], SAMPLED_STRIDE, id=f"{framework.name}-sampled")
 

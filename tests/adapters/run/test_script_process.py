@@ -82,7 +82,7 @@ RARE = (
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.torture) if name in RARE else name for name in ENDS]
+    "name", [pytest.param(name, marks=pytest.mark.exhaustive) if name in RARE else name for name in ENDS]
 )
 def test_a_script_ends_and_writes_as_without_perdure(bare: Any, name: str) -> None:
     bare.write(ENDS[name])
@@ -136,13 +136,13 @@ AT_A_LINE = re.compile(r"line \d+, in <module>\n.*(?=\n)")
     ("number", "before"),
     [
         (signal.SIGINT, ""),
-        pytest.param(signal.SIGTERM, "", marks=pytest.mark.torture),
+        pytest.param(signal.SIGTERM, "", marks=pytest.mark.exhaustive),
         (signal.SIGHUP, ""),
         (signal.SIGTERM, "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))"),
         pytest.param(
             signal.SIGINT,
             "signal.signal(signal.SIGINT, lambda *_: (print('stopping', flush=True), sys.exit(0)))",
-            marks=pytest.mark.torture,
+            marks=pytest.mark.exhaustive,
         ),
         (signal.SIGUSR1, "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))"),
     ],
@@ -192,8 +192,8 @@ EXITS = "signal.signal(signal.SIGINT, lambda *_: sys.exit(9))"
     [
         (0, EXITS),
         (7, ""),
-        pytest.param(0, "", marks=pytest.mark.torture),
-        pytest.param(7, EXITS, marks=pytest.mark.torture),
+        pytest.param(0, "", marks=pytest.mark.exhaustive),
+        pytest.param(7, EXITS, marks=pytest.mark.exhaustive),
     ],
 )
 def test_signals_while_the_end_is_recorded_change_neither_the_end_nor_the_exit_code(

@@ -498,7 +498,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.torture)])
+@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.exhaustive)])
 def test_processes_in_which_nothing_is_recorded_are_named(place: Any, method: str) -> None:
     place.write(POOL.replace("{method}", method))
     ended = place.run("agent.py")

@@ -581,7 +581,7 @@ def test_functions_for_compilers_of_bytecode_are_left_alone() -> None:
     assert marked == {"<module>": True, "f": False, "g": True}
 
 
-@pytest.mark.parametrize("sampled", [pytest.param(1, marks=pytest.mark.torture), 40])
+@pytest.mark.parametrize("sampled", [pytest.param(1, marks=pytest.mark.exhaustive), 40])
 def test_the_standard_library_keeps_its_functions_lines_and_variables(sampled: int) -> None:
     files = [path for path in sorted(LIBRARY.rglob("*.py")) if not {"test", "site-packages"} & set(path.parts)]
     for path in files[::sampled]:
