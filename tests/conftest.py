@@ -46,13 +46,13 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests are handed out first, so that no process is left with one of them when the others are done."""
+    """The longest tests of a campaign come first, so that no process has one of them left when the others are done."""
     items.sort(key=_minutes, reverse=True)
 
 
 def _minutes(item: pytest.Item) -> float:
-    marker = item.get_closest_marker("minutes")
-    return marker.args[0] if marker else 0.0
+    about = item.get_closest_marker("minutes") if item.get_closest_marker("torture") else None
+    return about.args[0] if about else 0.0
 
 
 def pytest_sessionfinish(exitstatus: int) -> None:

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def every(*, sampled: int, tortured: int = 0) -> pytest.MarkDecorator:
-    """Give a test its `stride`: `sampled` whenever the tests are run, `tortured` in the campaign of crashes if at all.
+def every(*, sampled: int = 0, tortured: int = 0) -> pytest.MarkDecorator:
+    """Give a test its `stride`: `sampled` whenever the tests are run, `tortured` in the campaign of crashes.
 
-    With 1 nothing is left out. Where the campaign leaves something out, all of it is among the exhaustive tests.
+    With 1 nothing is left out, with 0 the test is. What the campaign leaves out is among the exhaustive tests.
     """
-    campaign = [pytest.param(tortured, marks=pytest.mark.torture)] if tortured else []
     whole = [pytest.param(1, marks=pytest.mark.exhaustive)] if tortured != 1 else []
-    return pytest.mark.parametrize("stride", [*whole, *campaign, sampled])
+    campaign = [pytest.param(tortured, marks=pytest.mark.torture)] if tortured else []
+    return pytest.mark.parametrize("stride", [*whole, *campaign, *([sampled] if sampled else [])])
 
 
 def seeds(count: int, *, sampled: int) -> pytest.MarkDecorator:

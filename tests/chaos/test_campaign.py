@@ -21,6 +21,7 @@ def test_runs_survive_a_short_campaign_of_every_fault() -> None:
 
 
 @pytest.mark.torture
+@pytest.mark.minutes(MINUTES)
 def test_five_hundred_runs_survive_ten_minutes_of_every_fault() -> None:
     outcome = run(Terms(seed=SEED, seconds=60 * MINUTES, runs=max(10, round(50 * MINUTES))))
     assert not outcome.wrong, "\n".join([outcome.table(), *outcome.wrong[:20]])

@@ -45,6 +45,7 @@ def test_sampled_requests_that_land_after_their_sender_died_are_not_repeated(lab
 
 
 @pytest.mark.torture
+@pytest.mark.minutes(1)
 def test_kill_at_every_write_repeats_nothing(laboratory: Laboratory) -> None:
     laboratory.campaign("every write", sides(laboratory, of_bodies=False), kill_once).check()
 
@@ -55,6 +56,7 @@ def test_kill_inside_every_effect_repeats_nothing(laboratory: Laboratory) -> Non
 
 
 @pytest.mark.torture
+@pytest.mark.minutes(1)
 def test_requests_that_land_after_their_sender_died_are_not_repeated(laboratory: Laboratory) -> None:
     points = sides(laboratory, of_bodies=True)
     laboratory.campaign("every effect in flight", points, kill_while_in_flight).check()

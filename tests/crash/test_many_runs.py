@@ -31,6 +31,7 @@ def test_a_crowd_killed_at_sampled_moments_repeats_nothing(tmp_path: Path, nurse
 
 
 @pytest.mark.torture
+@pytest.mark.minutes(1)
 def test_a_crowd_killed_at_every_moment_repeats_nothing(tmp_path: Path, nursery: Nursery, outside_port: int) -> None:
     campaign("crowd", tmp_path, nursery, outside_port, every=1)
 

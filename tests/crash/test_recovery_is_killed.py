@@ -71,6 +71,7 @@ def test_every_recovery_killed_twenty_deep_ends_in_the_same_state(laboratory: La
 
 
 @pytest.mark.torture
+@pytest.mark.minutes(1)
 def test_recovery_killed_at_each_of_its_moments_ends_in_the_same_state(laboratory: Laboratory) -> None:
     kills = itertools.product(FIRST_KILLS, range(1, MOMENTS + 1))
     laboratory.campaign("each moment of recovery", kills, kill_twice, settings=PATIENT).check()

@@ -21,6 +21,7 @@ from tests.faces.conftest import Place
 from tests.faces.moving import on_terminal
 from tests.postgres import schema_url
 from tests.sampling import every
+from tests.summary import note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,7 +205,7 @@ def test_moved_there_and_back_everything_is_as_it_was(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("desk", ["sqlite-postgres", "postgres-sqlite"], indirect=True)
-@every(sampled=20)
+@every(sampled=20, tortured=1)
 def test_killed_at_every_statement_a_move_never_leaves_a_run_live_twice_or_nowhere(desk: Desk, stride: int) -> None:
     desk.fill()
     before = desk.at(desk.source)
@@ -224,6 +225,7 @@ def test_killed_at_every_statement_a_move_never_leaves_a_run_live_twice_or_nowhe
                 assert is_safe, (run_id, moments)
     assert ended == 0
     print(f"\n{kills} of {tries - 1} kills landed")
+    note("moves between stores", trials=1, landed={"kills": kills}, planned=tries - 1)
     assert kills == tries - 1
     assert kills * stride > 60
     after = desk.at(desk.target)

@@ -278,6 +278,7 @@ def test_every_kind_of_call_on_a_server_killed_at_every_point_repeats_and_loses_
     expect_fine(campaign(clerk.office, 2, store=server_url()))
 
 
+@pytest.mark.minutes(1)
 @pytest.mark.parametrize("at", [pytest.param((), marks=pytest.mark.torture), ("record_ended:after",)])
 def test_recovery_killed_twice_at_its_own_points_ends_the_same(campaign: Campaign, at: tuple[str, ...]) -> None:
     report = campaign(clerk.note, 3, mode="during-recovery", depth=2, at=at)

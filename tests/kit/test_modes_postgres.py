@@ -22,10 +22,10 @@ def test_faults_at_every_point_break_no_promise(tmp_path: Path, mode: str, strid
     expect_fine(campaign(mode, "errand", tmp_path, sample=stride, store=server_url(), racers=4))
 
 
-@pytest.mark.torture
+@every(tortured=4)
 @pytest.mark.parametrize("mode", ["racers", "zombie", "clock-jump"])
-def test_faults_break_no_promise_where_effects_are_performed_at_once(tmp_path: Path, mode: str) -> None:
-    expect_fine(campaign(mode, "rounds", tmp_path, sample=4, store=server_url(), racers=4))
+def test_faults_break_no_promise_where_effects_are_performed_at_once(tmp_path: Path, mode: str, stride: int) -> None:
+    expect_fine(campaign(mode, "rounds", tmp_path, sample=stride, store=server_url(), racers=4))
 
 
 @pytest.mark.torture
@@ -52,6 +52,7 @@ def private() -> Iterator[PrivateServer]:
 
 
 @every(sampled=40, tortured=1)
+@pytest.mark.minutes(1)
 def test_killed_server_loses_nothing_that_was_acknowledged(tmp_path: Path, private: PrivateServer, stride: int) -> None:
     report = campaign("kill-database", "errand", tmp_path, sample=stride, store=private.url, sure=True)
     expect_fine(report)

@@ -29,10 +29,10 @@ def test_faults_at_every_point_break_no_promise(tmp_path: Path, mode: str, strid
     assert report.tally.in_effect > 0 or stride > 1, described(report)
 
 
-@pytest.mark.torture
+@every(tortured=2)
 @pytest.mark.parametrize("mode", MODES)
-def test_faults_break_no_promise_where_effects_are_performed_at_once(tmp_path: Path, mode: str) -> None:
-    expect_fine(campaign(mode, "rounds", tmp_path, sample=2, racers=4))
+def test_faults_break_no_promise_where_effects_are_performed_at_once(tmp_path: Path, mode: str, stride: int) -> None:
+    expect_fine(campaign(mode, "rounds", tmp_path, sample=stride, racers=4))
 
 
 @pytest.mark.torture
@@ -56,6 +56,7 @@ def test_late_receipt_of_a_thawed_process_is_kept_as_evidence(tmp_path: Path) ->
     assert report.tally.in_doubt == 0, "the evidence settles it, and no person is asked"
 
 
+@pytest.mark.minutes(1)
 @pytest.mark.parametrize(("trials", "seed"), [(5, 17), pytest.param(200, 16, marks=pytest.mark.torture)])
 def test_damage_is_harmless_or_named_and_never_silent(tmp_path: Path, trials: int, seed: int) -> None:
     report = campaign("flip", "errand", tmp_path, trials=trials, seed=seed)

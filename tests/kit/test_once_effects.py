@@ -70,6 +70,7 @@ def many_kills(folder: Path, store: str, kills: int) -> Report:
         return Report(laboratory.subject, "once-effects", options, laboratory.reference, tally, 0.0)
 
 
+@pytest.mark.minutes(3)
 @pytest.mark.parametrize(
     ("engine", "kills"),
     [

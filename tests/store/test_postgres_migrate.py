@@ -24,6 +24,7 @@ from tests.faces.conftest import SECONDS, Place
 from tests.postgres import schema_url
 from tests.sampling import every
 from tests.store.proxy import Proxy
+from tests.summary import note
 
 NEWEST = len(load_schema("postgres"))
 NEWEST_FILE = len(load_schema("sqlite"))
@@ -169,7 +170,7 @@ def can_trace() -> bool:
 
 
 @pytest.mark.skipif(not can_trace(), reason="strace is not installed, or tracing is not allowed")
-@every(sampled=13)
+@every(sampled=13, tortured=1)
 def test_killed_migration_of_a_file_leaves_old_or_new(tmp_path: Path, stride: int) -> None:
     place = Place(tmp_path)
     make_old_file(place.database)
@@ -178,6 +179,7 @@ def test_killed_migration_of_a_file_leaves_old_or_new(tmp_path: Path, stride: in
     new = file_shape(tmp_path / "new.db")
     migrate = [sys.executable, "-m", "perdure", "migrate"]
     seen = set()
+    kills = 0
     for write in range(1, 60, stride):
         shutil.rmtree(place.database.parent)
         make_old_file(place.database)
@@ -196,6 +198,8 @@ def test_killed_migration_of_a_file_leaves_old_or_new(tmp_path: Path, stride: in
         assert file_shape(place.database) == new
         if done.returncode == 0:
             break
+        kills += 1
+    note("migrations of a file", trials=kills, landed={"kills": kills}, planned=kills)
     assert seen == {old[0], new[0]}
 
 

@@ -16,6 +16,7 @@ import perdure
 from perdure import tools
 from perdure.errors import UsageError
 from tests.sampling import every, points
+from tests.summary import note
 from tests.tools.workbench import Workbench, needs_strace
 
 OLD = "old " * 5000
@@ -27,7 +28,7 @@ def leftovers(folder: Path) -> list[str]:
 
 
 @needs_strace
-@every(sampled=16)
+@every(sampled=16, tortured=1)
 @pytest.mark.parametrize("before", [OLD, None])
 def test_a_write_killed_before_any_system_call_leaves_old_or_new_and_resumes_by_itself(
     bench: Workbench, before: str | None, stride: int
@@ -52,12 +53,13 @@ def test_a_write_killed_before_any_system_call_leaves_old_or_new_and_resumes_by_
         assert target.read_text() == NEW, moment
         assert leftovers(bench.work) == [], moment
     print(f"\n{landed} of {len(moments)} kills landed, {torn} left a file beside the target")
+    note("files written by tools", trials=len(moments), landed={"kills": landed}, planned=len(moments))
     assert landed == len(moments)
     assert torn
 
 
 @needs_strace
-@every(sampled=16)
+@every(sampled=16, tortured=1)
 def test_a_line_killed_before_any_system_call_is_there_exactly_once_after_the_resume(
     bench: Workbench, stride: int
 ) -> None:
@@ -80,6 +82,7 @@ def test_a_line_killed_before_any_system_call_is_there_exactly_once_after_the_re
         assert target.read_text() == before + line, moment
         assert leftovers(bench.work) == []
     print(f"\n{landed} of {len(moments)} kills landed")
+    note("files written by tools", trials=len(moments), landed={"kills": landed}, planned=len(moments))
     assert landed == len(moments)
 
 

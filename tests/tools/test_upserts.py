@@ -19,6 +19,7 @@ from perdure import tools
 from perdure.errors import EffectInDoubt, UsageError
 from tests.engine.world import world
 from tests.sampling import every, points
+from tests.summary import note
 from tests.tools.errand import RUN_ID
 from tests.tools.workbench import Workbench, needs_strace
 
@@ -75,7 +76,7 @@ def test_every_kind_of_value_comes_back_from_a_run_and_its_replay(work: Path) ->
 
 
 @needs_strace
-@every(sampled=16)
+@every(sampled=16, tortured=1)
 @pytest.mark.parametrize("receipts", [None, "done"])
 def test_killed_before_any_write_or_sync_the_row_is_there_once_and_nobody_is_asked(
     bench: Workbench, database: Path, receipts: str | None, stride: int
@@ -93,6 +94,7 @@ def test_killed_before_any_write_or_sync_the_row_is_there_once_and_nobody_is_ask
         bench.expect_done("sqlite_upsert", arguments)
         assert rows(database) == [("lamp", 5, "none")], moment
     print(f"\n{landed} of {len(moments)} kills landed")
+    note("rows written by tools", trials=len(moments), landed={"kills": landed}, planned=len(moments))
     assert landed == len(moments)
 
 

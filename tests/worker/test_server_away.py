@@ -20,6 +20,7 @@ from perdure.worker.absence import FIRST_SILENCE_SECONDS
 from tests.faces.conftest import Place
 from tests.postgres import private_server, schema_url
 from tests.store.proxy import Proxy
+from tests.summary import note
 from tests.worker.conftest import Crew
 
 LEASE_SECONDS = 2.0
@@ -184,7 +185,8 @@ def test_run_that_its_worker_gave_up_goes_on_once_the_server_is_back(crew: Crew,
     assert_once(crew, runs=1, each=40)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.torture
+@pytest.mark.minutes(1.3)
 @pytest.mark.parametrize("by", ["workers", "script"])
 def test_server_that_is_killed_and_away_for_thirty_seconds_costs_nothing_and_repeats_nothing(
     tmp_path: Path, by: str
@@ -216,6 +218,7 @@ def test_server_that_is_killed_and_away_for_thirty_seconds_costs_nothing_and_rep
         crew.until(lambda: len(payments(crew)) == runs * 200)
         crew.until(lambda: {state for state, _ in crew.states().values()} == {"completed"})
         assert_once(crew, runs=runs, each=200)
+        note("servers away for thirty seconds", trials=runs, landed={"server kills": 2}, planned=2)
 
 
 def test_who_waits_for_a_queued_run_waits_for_the_server_too(crew: Crew, wire: Proxy) -> None:
