@@ -36,6 +36,8 @@ _SAME: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ")
 """Settings that an interpreter reads once, when it starts."""
 _ADDRESSES: Final = "WARM_ADDRESSES"
 _HASH_SEED: Final = "PYTHONHASHSEED"
+_TEMPORARY: Final = tempfile.gettempdir()
+"""Asked for when this is loaded: a test that moves temporary files would move the addresses of all tests after it."""
 _OWN: Final = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", _HASH_SEED)
 """And those of them that each process may have its own way: the first two are set anew, a seed has its own server."""
 _starting: Final = threading.Lock()
@@ -161,7 +163,7 @@ def _folder() -> Path:
     """Where the addresses are."""
     if _ADDRESSES in os.environ:
         return Path(os.environ[_ADDRESSES])
-    folder = tempfile.mkdtemp(prefix="warm-")
+    folder = tempfile.mkdtemp(prefix="warm-", dir=_TEMPORARY)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 
