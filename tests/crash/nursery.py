@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import perdure
+from perdure.testing.crash.libraries import rehearse
 from tests import warm
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +98,7 @@ def _settle_in(request: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     agent = importlib.import_module(sys.argv[1])
+    rehearse()
     gc.collect()
     gc.freeze()  # a child that looks through all that was loaded does little else
     _settle_in(_serve())

@@ -44,6 +44,7 @@ def main() -> None:
     sys.path[0] = sys.argv[2]
     for name in (*LOADED.split(), *sys.argv[3:]):
         importlib.import_module(name)
+    sys.modules["perdure.testing.crash.libraries"].rehearse()
     gc.collect()
     gc.freeze()
     requests = socket.socket(fileno=int(sys.argv[1]))

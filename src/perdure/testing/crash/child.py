@@ -31,7 +31,7 @@ from perdure.engine.agent import resume, spec_of
 from perdure.engine.session import session
 from perdure.errors import PerdureError, UsageError
 from perdure.testing.crash import bodies, files, hurry, senders, skew, writes
-from perdure.testing.crash.libraries import load_libraries
+from perdure.testing.crash.libraries import load_libraries, rehearse
 from perdure.testing.crash.subject import RUN_ID, Subject, bound_arguments, load_agent, load_setup
 from perdure.testing.crash.trap import Orders, trap
 
@@ -70,6 +70,7 @@ def main() -> None:
         load_libraries(subject.app)
         if threading.active_count() > 1:  # a forked process would have none of them: let each load its own
             os.execv(sys.executable, [*sys.orig_argv, _BARE])  # noqa: S606 - this very program
+    rehearse()
     _say(Told())
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What the processes of a campaign have in common, loaded once: the libraries of the code under test, never that code.
+"""What the processes of a campaign have in common, done once: the libraries of the code under test, never that code.
 
 Code under test is loaded by every process itself, as it is when a program is started again: what it reads, draws or
 makes while it is loaded belongs to that process alone.
@@ -9,10 +9,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 
+from perdure import typed
 from perdure.adapters.script.reading import imports_of
+from perdure.records import BODY_OF
+from perdure.store.sql import load_schema
 
 
 def load_libraries(app: str) -> None:
@@ -25,6 +29,15 @@ def load_libraries(app: str) -> None:
             if _is_installed(name.partition(".")[0]):
                 with contextlib.suppress(Exception):
                     importlib.import_module(name)
+
+
+def rehearse() -> None:
+    """Learn what the first run of any process learns: a fifth of what a short one does, and none of it is its own."""
+    with contextlib.suppress(OSError):  # installed without its source
+        inspect.getsource(rehearse)  # by the grammar of Python's tokens, as the source of any agent is found
+    load_schema("sqlite")
+    for body in BODY_OF.values():
+        typed.known(body)
 
 
 def _file_of(app: str) -> Path | None:
