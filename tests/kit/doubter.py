@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import perdure
+from perdure import clock
 from perdure.testing.crash.oracle import OUTSIDE
 from perdure.testing.crash.trap import trap
 
@@ -268,3 +269,25 @@ def offspring(number: int) -> int:
 def middle(number: int) -> int:
     handles = [perdure.start(offspring, each) for each in range(number)]
     return sum(handle.result() for handle in handles)
+
+
+@perdure.step
+def linger(number: int) -> int:
+    """Lasts until its parent has left its run to whoever answers it; not for ever, for a later parent need not wait."""
+    until = clock.elapsed_seconds() + 1.0
+    while not trap._occurrences["record_ended", "after", ""] and clock.elapsed_seconds() < until:
+        clock.sleep(0.01)
+    return number
+
+
+@perdure.agent
+def lingering(number: int) -> int:
+    return look(linger(number))
+
+
+@perdure.agent
+def sending(number: int) -> int:
+    """Waits for a person while its child is under way."""
+    child = perdure.start(lingering, number)
+    perdure.ask("Shall I?", options=["yes"])
+    return child.result() + look(number)

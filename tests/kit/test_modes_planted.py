@@ -35,6 +35,7 @@ CASES = [
     Case("key_from_position", "every", "errand", {"at": ("charge:after_effect",)}, "repeated"),
     Case("no_fence", "zombie", "errand", {"at": ("plan:inside_step",)}, "stale"),
     Case("unpredicated_claim", "racers", "errand", {"at": ("plan:recorded",)}, "robbed"),
+    Case("unpredicated_claim", "clock-jump", "errand", {"at": ("plan:inside_step",)}, "robbed"),
     Case("lease_never_renewed", "zombie", "errand", {"at": ("plan:inside_step",)}, "robbed"),
     Case("unchecked_checksum", "flip", "errand", {"trials": 3, "seed": 1}, "result"),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from perdure.errors import EffectInDoubt, LeaseLapsed, RunHeld, RunWaits, StoreError, UsageError
-from perdure.records import Kind
+from perdure.records import Delivery, Kind, read_body
 
 if TYPE_CHECKING:
     from perdure.testing.crash.evidence import Evidence
@@ -19,6 +19,9 @@ UNSYNCED: Final = "unsynced, lost"
 """How steps are counted that a run of `durability="process"` lost with the power, as it may."""
 
 KILLS: Final = "kills before that"
+REFUSALS: Final = frozenset({RunHeld.code, EffectInDoubt.code, RunWaits.code})
+"""How a process may end that finds a run in other hands, or waiting for a person."""
+
 UNSTARTED: Final = "nothing of yours was touched."
 _BY_EXIT_CODE: Final = {error.exit_code: error.code for error in (RunWaits, EffectInDoubt, RunHeld, StoreError)}
 _TRACEBACK: Final = "Traceback (most recent call last)"
@@ -74,6 +77,22 @@ def kill_first(trial: Trial, point: Point) -> None:
     trial.kill(point)
     tally.count(KILLS, tally.landed - landed)
     tally.planned, tally.landed = planned, landed
+
+
+def judge_claims(trial: Trial, before: Evidence, *, living: set[int], why: str = "") -> None:
+    """Nobody may have taken a run since then from one of these processes, all of which live: the journal says who did.
+
+    A run that its process left by itself, because it waits for a person, is anybody's.
+    """
+    known = {each.run.run_id: each.run.length for each in before.runs}
+    for each in trial.evidence().runs:
+        for record in each.records[known.get(each.run.run_id, 0) :]:
+            body = read_body(record) if record.kind == Kind.DELIVERY else None
+            if isinstance(body, Delivery):
+                for pid in living - {body.pid}:
+                    if f"(pid {pid} on " in body.before:
+                        told = f"process {body.pid} took the run while process {pid} lived"
+                        trial.fault("robbed", f"{told}{why}: {body.before}")
 
 
 def judge_acknowledged(trial: Trial, life: str, standing: Evidence) -> None:

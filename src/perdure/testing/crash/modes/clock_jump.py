@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from perdure.errors import RunHeld
 from perdure.testing.crash import skew
-from perdure.testing.crash.grounds import kill_first, names_the_store, refusal_of, refuse_plain_scripts
+from perdure.testing.crash.grounds import (
+    REFUSALS,
+    judge_claims,
+    kill_first,
+    names_the_store,
+    refusal_of,
+    refuse_plain_scripts,
+)
 from perdure.testing.crash.modes import Plan, chosen_points
 from perdure.testing.crash.points import EFFECT_WINDOWS, REQUEST_WINDOWS, STEP_WINDOWS, Point
 
 if TYPE_CHECKING:
+    from perdure.testing.crash.nursery import Life
     from perdure.testing.crash.options import Options
     from perdure.testing.crash.trial import Reference, Trial
 
@@ -75,9 +82,17 @@ def _jump_under(trial: Trial, point: Point, seconds: float) -> None:
         return
     skew.set_offset(trial.place.folder / "clock", seconds)
     if point.window in (*EFFECT_WINDOWS, *STEP_WINDOWS):
-        other = trial.start().wait()
-        if refusal_of(trial, other) != RunHeld.code and not names_the_store(trial, other):
-            trial.fault("robbed", f"a clock that jumped by {seconds:g} s took the run away: {trial.ending(other)}")
+        _judge_other(trial, life, seconds)
     life.thaw()
     life.wait()
     trial.judge_reruns(trial.before)
+
+
+def _judge_other(trial: Trial, life: Life, seconds: float) -> None:
+    """Another process finds each run held, unless the frozen one had left it to wait for a person; it takes none."""
+    standing = trial.evidence()
+    other = trial.start().wait()
+    judge_claims(trial, standing, living={life.pid}, why=f", because the clock jumped by {seconds:g} s")
+    is_told = refusal_of(trial, other) in REFUSALS or names_the_store(trial, other)
+    if not is_told and not trial.is_done(other):
+        trial.fault("unclear", f"it was not told who holds the run: {trial.ending(other)}")

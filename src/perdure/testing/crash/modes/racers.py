@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from perdure.errors import EffectInDoubt, RunHeld, RunWaits, UsageError
-from perdure.records import Delivery, Kind, read_body
-from perdure.testing.crash.grounds import refusal_of, refuse_plain_scripts
+from perdure.errors import RunHeld, UsageError
+from perdure.testing.crash.grounds import REFUSALS, judge_claims, refusal_of, refuse_plain_scripts
 from perdure.testing.crash.judge import judge_result
 from perdure.testing.crash.modes import Plan, chosen_points
 
 if TYPE_CHECKING:
-    from perdure.testing.crash.evidence import Evidence
     from perdure.testing.crash.nursery import Ended
     from perdure.testing.crash.options import Options
     from perdure.testing.crash.trial import Reference, Trial
@@ -22,8 +20,6 @@ START: Final = "open_store:before"
 """Where racers stand until all of them are there."""
 
 _FEWEST: Final = 2
-_EXPECTED: Final = frozenset({RunHeld.code, EffectInDoubt.code, RunWaits.code})
-"""How a racer may end that does not bring the run to its end."""
 
 
 def refuse(options: Options) -> None:
@@ -57,7 +53,7 @@ def play(trial: Trial, plan: Plan) -> None:
     trial.judge_reruns(before)
     for each in ended:
         _judge_racer(trial, each)
-    _judge_deliveries(trial, before, {each.pid for each in ended})
+    judge_claims(trial, before, living={each.pid for each in ended})  # no racer dies
     trial.judge(trial.resume_to_the_end())
 
 
@@ -70,21 +66,7 @@ def _judge_racer(trial: Trial, ended: Ended) -> None:
     elif trial.is_done(ended):
         trial.tally.count("saw its end")
         judge_result(trial, ended, who="a racer")
-    elif refusal in _EXPECTED:
+    elif refusal in REFUSALS:
         trial.tally.count("refused" if refusal == RunHeld.code else "found it waiting")
     else:
         trial.fault("unclear", f"a racer neither went on nor was refused: {trial.ending(ended)}")
-
-
-def _judge_deliveries(trial: Trial, before: Evidence, racers: set[int]) -> None:
-    """No racer dies, so nobody may take the run from one."""
-    known = {each.run.run_id: each.run.length for each in before.runs}
-    for each in trial.evidence().runs:
-        for record in each.records[known.get(each.run.run_id, 0) :]:
-            body = read_body(record) if record.kind == Kind.DELIVERY else None
-            if isinstance(body, Delivery) and body.pid in racers:
-                for pid in racers - {body.pid}:
-                    if f"(pid {pid} on " in body.before:
-                        trial.fault(
-                            "robbed", f"process {body.pid} took the run while process {pid} lived: {body.before}"
-                        )
