@@ -275,7 +275,8 @@ def middle(number: int) -> int:
 def linger(number: int) -> int:
     """Lasts until its parent has left its run to whoever answers it; not for ever, for a later parent need not wait."""
     until = clock.elapsed_seconds() + 1.0
-    while not trap._occurrences["record_ended", "after", ""] and clock.elapsed_seconds() < until:
+    passed = trap._occurrences  # noqa: SLF001 - a moment that this process sees nowhere else
+    while not passed["record_ended", "after", ""] and clock.elapsed_seconds() < until:
         clock.sleep(0.01)
     return number
 
@@ -291,3 +292,25 @@ def sending(number: int) -> int:
     child = perdure.start(lingering, number)
     perdure.ask("Shall I?", options=["yes"])
     return child.result() + look(number)
+
+
+@perdure.agent
+def limited(number: int) -> int:
+    """Pays if somebody says so within eight hours."""
+    look(number)
+    answer = perdure.ask("Shall I?", options=["yes", "no"], timeout="8h", default="no")
+    return pay(number) if answer.choice == "yes" else 0
+
+
+@perdure.agent
+def expecting(number: int) -> int:
+    """Fails if nothing comes within eight hours."""
+    look(number)
+    perdure.wait_for("parcel", timeout="8h")
+    return pay(number)
+
+
+@perdure.agent(deadline="8h")
+def pressed(number: int) -> int:
+    look(number)
+    return pay(number)

@@ -7,8 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from perdure.engine.ask import TIMEOUT
 from perdure.errors import StoreUnavailable
-from perdure.records import FINISHED, Batch, Done, Intended, Kind, Record, Run, RunState, Settled, read_body
+from perdure.records import (
+    FINISHED,
+    Batch,
+    Done,
+    Intended,
+    Kind,
+    Opened,
+    Record,
+    Run,
+    RunState,
+    Settled,
+    Started,
+    read_body,
+)
 from perdure.replay import Journal
 from perdure.store.protocol import Which
 from perdure.testing.crash.points import run_label
@@ -59,6 +73,14 @@ class RunEvidence(Struct, frozen=True):
         if self.run.state != RunState.FAILED or ended is None or ended.failure is None:
             return None
         return {"type": ended.failure.type.removeprefix("builtins."), "message": ended.failure.message}
+
+    @property
+    def is_past_deadline(self) -> bool:
+        """Whether it failed once the deadline was over that it was given."""
+        started = next((read_body(record) for record in self.records if record.kind == Kind.STARTED), None)
+        limit = started.deadline_at if isinstance(started, Started) else 0.0
+        is_late = any(record.kind == Kind.ENDED and record.at >= limit for record in self.records)
+        return limit > 0 and is_late and self.run.state == RunState.FAILED
 
     @property
     def mark(self) -> tuple[Any, ...]:
@@ -120,6 +142,11 @@ class Evidence(Struct, frozen=True):
             if entry.verdict is not None and entry.verdict.outcome == "happened"
         }
 
+    def expired(self) -> set[str]:
+        """The label and key of every wait that ended because its time was over, and of every deadline."""
+        waits = {f"{each.label}{key}" for each in self.runs for key in _expired(each.records)}
+        return waits | {f"{each.label}deadline" for each in self.runs if each.is_past_deadline}
+
     def _entries(self) -> Iterator[tuple[RunEvidence, str, Entry]]:
         for each in self.runs:
             yield from ((each, key, entry) for key, entry in each.journal.entries.items())
@@ -170,6 +197,21 @@ def _items(key: str, batches: list[Record]) -> list[str]:
     """The keys of the items of a map that are done; those that have keys of their own are not known by it."""
     bodies: list[Batch] = [read_body(batch) for batch in batches]
     return [f"{key}[{number}]" for body in bodies for number in range(body.first, body.first + body.count)]
+
+
+def _expired(records: tuple[Record, ...]) -> Iterator[str]:
+    """The keys of the waits that nobody ended before their time was over, and whose end was not recorded too early.
+
+    By the records: a wait that ended its run in this way is no more in the journal as the replay reads it.
+    """
+    limits: dict[str, Opened] = {}
+    for record in records:
+        if record.kind == Kind.WAIT:
+            limits[record.key] = read_body(record)
+        elif record.kind == Kind.ANSWER and 0 < limits[record.key].due_at <= record.at:
+            done: Done = read_body(record)
+            if done.by == TIMEOUT or (limits[record.key].reason == "signal" and done.failure is not None):
+                yield record.key
 
 
 def _outcome(done: Done | Settled) -> Any:

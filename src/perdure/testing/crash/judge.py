@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from perdure.testing.crash.oracle import Account, Body
     from perdure.testing.crash.trial import Trial
 
+RAN_OUT: Final = "time ran out"
+"""How trials are counted whose clock jumped past a limit that the agent had set."""
+
 SHOWN_CHARACTERS: Final = 400
 _AROUND_CHARACTERS: Final = 30
 
@@ -22,9 +25,12 @@ def judge_all(trial: Trial, last: Ended) -> None:
     """Effects first; of a run that came to its end also its result, and whether one more resume changes anything."""
     is_done = trial.is_done(last)
     wandered = stray_call(trial)
-    varied = trial.reference.varies or wandered or varied_call(trial)
+    outlasted = ran_out(trial)
+    if outlasted:
+        trial.tally.count(RAN_OUT)
+    varied = trial.reference.varies or wandered or varied_call(trial) or outlasted
     if varied:
-        trial.tally.varied += 1
+        trial.tally.varied += not outlasted
         trial.tally.varies = trial.tally.varies or wandered
         _judge_repeats(trial)
     else:
@@ -76,6 +82,16 @@ def stray_call(trial: Trial) -> str:
     calls = trial.reference.calls
     made = ((body.name, body.key) for body in trial.account().bodies if body.life in trial.fresh)
     return next((f"{name}@{key}" for name, key in made if calls and (name, key) not in calls), "")
+
+
+def ran_out(trial: Trial) -> str:
+    """What ended because its time was over, by a clock that the trial itself set: the agent goes another way then.
+
+    Whether a run may do so is for its author to say, and no promise of a recovery.
+    """
+    if not trial.clock:
+        return ""
+    return next(iter(sorted(_readable(trial).expired() - trial.reference.expired)), "")
 
 
 def _readable(trial: Trial) -> Evidence:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw
 
-from perdure import clock
 from perdure.engine.ask import fitting
 from perdure.engine.mailbox import Letter, mail_key
 from perdure.errors import UsageError
@@ -39,6 +38,7 @@ class Attended:
     """What was done for the runs of a trial."""
 
     def __init__(self) -> None:
+        self.now = 0.0
         self.settled = 0
         self.answered = 0
         self.was_helped = False
@@ -54,9 +54,13 @@ class Attended:
         return bool(self.settled or self.answered or self.was_helped or self.is_parked or self.passes_at)
 
 
-def attend(place: Place, runs: list[Run], options: Options, find_out: FindOut) -> Attended:
-    """Do what people can do for these runs; `find_out` gives the result of an effect that happened, as JSON."""
+def attend(place: Place, runs: list[Run], options: Options, find_out: FindOut, *, now: float) -> Attended:
+    """Do what people can do for these runs; `find_out` gives the result of an effect that happened, as JSON.
+
+    People have the clock of their machine, which is the processes' own: `now` is what it says.
+    """
     attended = Attended()
+    attended.now = now
     waiting = [run for run in runs if run.state == RunState.WAITING]
     if not waiting:
         return attended
@@ -64,7 +68,7 @@ def attend(place: Place, runs: list[Run], options: Options, find_out: FindOut) -
         for run in waiting:
             journal = Journal(store.load_journal(run.run_id))
             if run.reason == WaitReason.IN_DOUBT:
-                attended.settled += _settle(store, run, journal, find_out)
+                attended.settled += _settle(store, run, journal, find_out, now=now)
             elif run.reason == WaitReason.PARKED:
                 attended.is_parked = attended.is_parked or "deliveries" in run.detail
             for wait in open_waits(store, run, journal):
@@ -73,14 +77,14 @@ def attend(place: Place, runs: list[Run], options: Options, find_out: FindOut) -
     return attended
 
 
-def _settle(store: Store, run: Run, journal: Journal, find_out: FindOut) -> int:
+def _settle(store: Store, run: Run, journal: Journal, find_out: FindOut, *, now: float) -> int:
     effects = [effect for effect in open_effects(store, run, journal) if effect.letter is None]
     for effect in effects:
         result = find_out(run, effect)
         letter = Letter(effect.attempt, "happened", Raw((result or "null").encode()))
         if result is None:
             letter = Letter(effect.attempt, "did_not_happen")
-        _post(store, run, "verdict", effect.key, msgspec.json.encode(letter).decode())
+        _post(store, run, "verdict", effect.key, msgspec.json.encode(letter).decode(), now=now)
     return len(effects)
 
 
@@ -100,7 +104,8 @@ def _answer(store: Store, run: Run, wait: OpenWait, options: Options, attended: 
                 hint="--answer JSON is given to every question",
             ) from None
         given = msgspec.structs.replace(given, asked=wait.record.arguments.hex())
-        _post(store, run, "answer", mail_key(wait.record), msgspec.json.encode(given).decode(), once=True)
+        body = msgspec.json.encode(given).decode()
+        _post(store, run, "answer", mail_key(wait.record), body, now=attended.now, once=True)
         attended.answered += 1
     elif opened.signal:
         if opened.signal not in options.signals:
@@ -108,7 +113,7 @@ def _answer(store: Store, run: Run, wait: OpenWait, options: Options, attended: 
             attended.passes_at = _passes(opened.due_at, f"the signal {opened.signal!r}", hint)
             return
         body = f'{{"payload":{options.signals[opened.signal]}}}'
-        _post(store, run, "signal", opened.signal, body)
+        _post(store, run, "signal", opened.signal, body, now=attended.now)
         attended.answered += 1
 
 
@@ -123,6 +128,6 @@ def _passes(due_at: float, what: str, option: str) -> float:
     return due_at
 
 
-def _post(store: Store, run: Run, kind: Any, key: str, body: str, *, once: bool = False) -> None:
-    at = max(clock.wall_seconds(), run.updated_at + 0.001)
+def _post(store: Store, run: Run, kind: Any, key: str, body: str, *, now: float, once: bool = False) -> None:
+    at = max(now, run.updated_at + 0.001)
     store.post(Mail(0, run.run_id, kind, key, body, NAME, at), once=once)

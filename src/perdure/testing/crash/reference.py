@@ -40,6 +40,7 @@ class Observation(Struct, frozen=True):
     fails: bool = False
     unsynced: bool = False
     performed: dict[str, list[Performed]] = {}
+    expired: frozenset[str] = frozenset()
     written: frozenset[str] = frozenset()
     """The files that it made or changed in its folder."""
 
@@ -84,6 +85,7 @@ def observed(trial: Trial) -> Observation:
         fails=fails,
         unsynced=any(each.run.durability == "process" for each in evidence.runs),
         performed=evidence.performed(),
+        expired=frozenset(evidence.expired()),
         written=written,
     )
 
@@ -143,6 +145,7 @@ def compared(one: Observation, other: Observation, *, explore: Callable[..., Any
         varying_files=varying,
         unsynced=one.unsynced,
         performed=_agreed_performed(one, other),
+        expired=one.expired | other.expired,
         written=tuple(sorted(one.written | other.written)),
         unstable=tuple(text for text in (*seen, *seen_by_other) if text not in seen or text not in seen_by_other),
         by_chance=tuple(

@@ -11,6 +11,7 @@ from perdure.telemetry.text import counted, duration, legible
 from perdure.testing.crash.contents import is_among
 from perdure.testing.crash.damage import NOTES as DAMAGE_NOTES
 from perdure.testing.crash.grounds import UNSYNCED
+from perdure.testing.crash.judge import RAN_OUT
 from perdure.testing.crash.modes import fault_words
 from perdure.testing.crash.points import BOOKKEEPING
 from perdure.testing.crash.tally import WORDS, Fault
@@ -237,6 +238,7 @@ _NOT_QUIET: Final = "Started once more after its end it begins anew, also withou
 
 _NOTES: Final = {
     OVER: _OVER,
+    RAN_OUT: "the clock jumped past a limit that the agent sets: what it does then was not compared",
     UNSYNCED: 'steps since the newest effect, executed again: durability="process" may lose them',
     **DAMAGE_NOTES,
 }
@@ -272,6 +274,7 @@ def _compared(report: Report) -> str:
     if not tally.not_compared:
         return "" if report.reference.agreed.is_whole else "in the fields that two uncrashed runs agree on"
     why = "a step gave another value" if report.reference.has_result else "two uncrashed runs differ"
+    why = "time ran out" if report.reference.has_result and RAN_OUT in tally.counts and not tally.varied else why
     why = "the agent itself varies" if tally.varies or report.reference.varies else why
     return f"of {tally.compared:,} compared; {tally.not_compared:,} not compared: {why}"
 

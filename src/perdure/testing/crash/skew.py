@@ -30,6 +30,12 @@ def set_offset(path: Path, seconds: float) -> None:
         file.write(_OFFSET.pack(seconds))
 
 
+def set_to(path: Path) -> float:
+    """By how much every clock that follows this file is ahead."""
+    seconds: float = _PAIR.unpack(path.read_bytes())[0]
+    return seconds
+
+
 def seen_offset(path: Path) -> float:
     """The offset that somebody's clock last went by."""
     seconds: float = _PAIR.unpack(path.read_bytes())[1]

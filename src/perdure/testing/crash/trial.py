@@ -7,6 +7,7 @@ goes by the oracle, which is another process, and by what the store holds; never
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,11 +19,12 @@ from perdure.testing.crash.agreement import Agreed
 from perdure.testing.crash.contents import Contents
 from perdure.testing.crash.evidence import Evidence, Performed, read_evidence
 from perdure.testing.crash.failing import failure_of, what_happened
-from perdure.testing.crash.judge import judge_all, stray_call, varied_call
+from perdure.testing.crash.judge import judge_all, ran_out, stray_call, varied_call
 from perdure.testing.crash.options import Options, replay_settings, replay_words
 from perdure.testing.crash.oracle import OUTSIDE, Account
 from perdure.testing.crash.person import Attended, attend
 from perdure.testing.crash.points import REQUEST_WINDOWS, Point, is_by_chance
+from perdure.testing.crash.skew import set_to
 from perdure.testing.crash.tally import Fault, FaultKind, Tally
 from perdure.testing.crash.trap import Orders
 
@@ -89,6 +91,8 @@ class Reference(Struct, frozen=True, kw_only=True):
     """Points that only one of two uncrashed runs passed; no trial begins there."""
     by_chance: tuple[str, ...] = ()
     """Points that it may come by or not, as runs do that are under way at once."""
+    expired: frozenset[str] = frozenset()
+    """The waits and the deadlines that were over before anything came."""
     performed: dict[str, Performed] = {}
     """The effects, by call, on whose arguments two uncrashed runs agree."""
     written: tuple[str, ...] = ()
@@ -243,7 +247,8 @@ class Trial:
             if not (self._is_held(ended) or self.attend().helped):
                 break
             ended = self.resume()
-        self.fault("stuck", self.ending(ended))
+        if not ran_out(self):
+            self.fault("stuck", self.ending(ended))
         return ended
 
     def judge(self, last: Ended) -> None:
@@ -296,13 +301,14 @@ class Trial:
     def attend(self) -> Attended:
         """Do what people can do for the runs of this trial as they stand now."""
         evidence = self.evidence()
-        attended = attend(self.place, [each.run for each in evidence.unfinished()], self.options, self._find_out)
+        runs, now = [each.run for each in evidence.unfinished()], self._now()
+        attended = attend(self.place, runs, self.options, self._find_out, now=now)
         attended.was_helped, self._was_helped = self._was_helped, False
         self.tally.in_doubt += attended.settled
         self.tally.settled += attended.settled
         self._pardons = attended.is_parked
         if attended.passes_at:
-            self._skipped_seconds = max(self._skipped_seconds, attended.passes_at - clock.wall_seconds() + 0.001)
+            self._skipped_seconds = max(self._skipped_seconds, attended.passes_at - now + 0.001)
         return attended
 
     def account(self) -> Account:
@@ -352,6 +358,10 @@ class Trial:
         if self.reference.main != ("", ""):
             return self.reference.main
         return next(iter(self.bench.oracle.account(self.name).main.values()), ("", ""))
+
+    def _now(self) -> float:
+        """What the clock of the machine says, as this trial has set it."""
+        return clock.wall_seconds() + (set_to(Path(self.clock)) if self.clock else 0.0)
 
     def _stands(self, life: Life, point: str, *, is_held: bool) -> bool:
         """Whether a process comes to stand at its point; people do their part until it has."""
