@@ -179,6 +179,15 @@ def test_verdict_claims_no_more_than_was_judged(campaign: Campaign) -> None:
     assert "No effect and no request to the outside was seen: only steps were judged." in verdict
 
 
+def test_verdict_counts_no_point_that_no_run_came_by(campaign: Campaign) -> None:
+    report = campaign(doubter.middle, 1, at=("create_run:after",))
+    listed = len(report.reference.points)
+    report.tally.points, report.tally.judged, report.tally.unreached = listed, listed - 3, 3
+    assert next(reports.verdict(report)).startswith(f"Every promise was kept at {listed - 3} of {listed} points.")
+    report.tally.judged = listed
+    assert next(reports.verdict(report)).startswith("Every promise was kept. ")
+
+
 @pytest.mark.parametrize(
     ("one", "other", "found", "differs"),
     [

@@ -143,12 +143,15 @@ class Laboratory:
         with self._several(jobs or self.options.jobs) as pool:
             futures = [pool.submit(one, plan) for plan in plans]
             try:
-                tally = forgiven(summed(future.result() for future in futures))
+                tallies = [future.result() for future in futures]
             except BaseException:
                 for future in futures:
                     future.cancel()
                 raise
+        judged = {plan.points[:1] for plan, tally in zip(plans, tallies, strict=True) if _came_by(plan, tally)}
+        tally = forgiven(summed(tallies))
         tally.points = len({plan.points[:1] for plan in plans if plan.points})
+        tally.judged = len(judged)
         return tally
 
     def _trial(self, plan: Plan, reference: Reference) -> Trial:
@@ -220,6 +223,12 @@ class Laboratory:
         """Remove what no fault refers to; of a campaign that was interrupted, everything that was not asked for."""
         if not self._is_kept or (self._is_interrupted and not self.options.keep):
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _came_by(plan: Plan, tally: Tally) -> bool:
+    """Whether a trial came by at least one of its points, so that something was judged there."""
+    missed = tally.unreached + sum(fault.kind == "missed" for fault in tally.faults)
+    return missed < len(set(plan.points))
 
 
 def _new_folder(parent: Path) -> Path:

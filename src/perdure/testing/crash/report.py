@@ -230,7 +230,7 @@ def _rows(report: Report) -> Iterator[tuple[str, str, str]]:
         yield name, f"{tally.counts[name]:,}", _NOTES.get(name, "")
 
 
-_UNREACHED: Final = "the run went another way there, also without a kill: nothing was killed"
+_UNREACHED: Final = "the run was past it by then, or went another way, also without a kill: nothing was killed"
 _OVER: Final = "its run was; to start it again begins another, unless it names a run_id"
 _NO_RESUME: Final = "not tried: without perdure, to start it after its end is another run"
 _NOT_QUIET: Final = "Started once more after its end it begins anew, also without a kill: that was not judged."
@@ -261,9 +261,9 @@ def _is_partial(report: Report) -> bool:
 
 
 def _where(report: Report) -> str:
-    """At how many points, where that is not all of them."""
-    of_all = counted(len(report.reference.points), "point")
-    return f" at {report.tally.points:,} of {of_all}" if _is_partial(report) else ""
+    """At how many points, where that is not all of them: one that no run came by was not judged."""
+    listed, judged = len(report.reference.points), report.tally.judged
+    return f" at {judged:,} of {counted(listed, 'point')}" if report.tally.points and judged < listed else ""
 
 
 def _compared(report: Report) -> str:

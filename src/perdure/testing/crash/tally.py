@@ -71,6 +71,8 @@ class Tally(Struct):
 
     points: int = 0
     """Points of the dry run that a trial begins at."""
+    judged: int = 0
+    """Of those, the ones that a run came by in at least one trial."""
     trials: int = 0
     planned: int = 0
     landed: int = 0
