@@ -163,6 +163,15 @@ def test_attempt_of_a_child_that_only_one_uncrashed_run_records_is_not_called_no
     assert "in 1 write of their bookkeeping (record_attempt@child.00/main.1:inside), as runs do" in told
 
 
+def test_commit_of_a_child_that_only_one_uncrashed_run_hears_of_is_not_called_nondeterminism() -> None:
+    begun, heard = (Point("look", window, "child.00/main.1") for window in ("before_step", "recorded"))
+    runs = frozenset({"", "child.00/"})
+    one, other = (observation(points=points, runs=runs) for points in ((begun,), (begun, heard)))
+    reference = compared(one, other, explore=lambda rows: [])
+    (told,) = list(reports.points_text("app.py:parent", reference))[-1:]
+    assert "in 1 write of their bookkeeping (look@child.00/main.1:recorded), as runs do" in told
+
+
 @needs_power
 def test_unsynced_steps_may_be_lost_with_the_power_and_effects_never(campaign: Campaign) -> None:
     report = campaign(doubter.hasty, mode="power", at=("look@main.4:recorded",))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -25,7 +25,7 @@ from perdure.records import (
 )
 from perdure.replay import Journal
 from perdure.store.protocol import Which
-from perdure.testing.crash.points import run_label
+from perdure.testing.crash.points import Point, run_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from perdure.replay import Entry
     from perdure.store.protocol import Store
     from perdure.testing.crash.place import Place
+
+
+_RECORD: Final = "record_"
 
 
 class Performed(Struct, frozen=True):
@@ -133,6 +136,15 @@ class Evidence(Struct, frozen=True):
                     attempt = Performed(record.name, record.arguments.hex(), told, intended.attempt, given)
                     found.setdefault(f"{each.label}{record.key}", []).append(attempt)
         return found
+
+    def shows(self, point: Point) -> bool:
+        """Whether what happens at this point has happened: its call is completed, or its record is there."""
+        if point.name.startswith(_RECORD):
+            kind = point.name.removeprefix(_RECORD)
+            records = [(each.label, record) for each in self.runs for record in each.records]
+            return any(record.kind == kind and f"{label}{record.key}" == point.key for label, record in records)
+        closed = [(each, key, entry) for each, key, entry in self._entries() if entry.completion or entry.verdict]
+        return any((entry.name, f"{each.label}{key}") == (point.name, point.key) for each, key, entry in closed)
 
     def happened(self) -> set[str]:
         """The label and key of every effect of which somebody said that it happened."""

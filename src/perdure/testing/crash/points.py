@@ -62,6 +62,11 @@ BOOKKEEPING: Final = frozenset(
 """Writes that say who holds a run and what it heard of others: where runs are under way at once, they come in any
 order, and none of that is the agent's doing."""
 
+_ACKNOWLEDGED: Final = frozenset({"recorded", "after_receipt", "after"})
+"""Windows that come after a commit: a process that ends in between does not pass them, and no other does."""
+
+_BEGINS: Final = frozenset({"before_step", "before_intent"})
+_ENDS: Final = frozenset({"recorded", "after_receipt"})
 _ENDED: Final = f"record_{Kind.ENDED}"
 _ATTEMPTED: Final = f"record_{Kind.ATTEMPT}"
 _SHOWN: Final = 6
@@ -123,15 +128,33 @@ def is_by_chance(point: Point, labels: Iterable[str]) -> bool:
     """Whether runs that are under way at once may come by here or not, with nobody to blame; `labels` are theirs.
 
     The end of a process cuts off every run but its main one wherever that stands: how often each is delivered and ends,
-    and which of its attempts are recorded, depends on the moment.
+    which of its attempts are recorded, and whether it still hears that a write was committed, depends on the moment.
     """
     others = [label for label in labels if label]
     if point.is_bookkeeping and point.occurrence > 1:
         return True
     if point.name == _ENDED and others and point.occurrence > 1:
         return True
-    is_anew = point.occurrence > 1 or point.name == _ATTEMPTED
-    return is_anew and any(point.key.startswith(label) for label in others)
+    is_cut = point.occurrence > 1 or point.name == _ATTEMPTED or point.window in _ACKNOWLEDGED
+    return is_cut and any(point.key.startswith(label) for label in others)
+
+
+def are_at_once(points: Iterable[Point]) -> bool:
+    """Whether calls were under way at once: in a thread of their own, or begun before an earlier one was done."""
+    under_way: set[str] = set()
+    for point in points:
+        if point.window in _BEGINS:
+            if "#" in point.key or any(not _is_within(point.key, key) for key in under_way):
+                return True
+            under_way.add(point.key)
+        elif point.window in _ENDS:
+            under_way.discard(point.key)
+    return False
+
+
+def _is_within(key: str, other: str) -> bool:
+    """Whether a call is the other, or made by it."""
+    return key == other or key.startswith((f"{other}.", f"{other}/", f"{other}["))
 
 
 def find_point(points: Sequence[Point], wanted: str) -> Point:

@@ -13,7 +13,7 @@ from perdure.testing.crash.contents import Contents, agreed_contents, file_stamp
 from perdure.testing.crash.evidence import Performed
 from perdure.testing.crash.failing import failure_of, lacks_room, refuse_success
 from perdure.testing.crash.judge import done_effects, done_requests, shown
-from perdure.testing.crash.points import Point, is_by_chance
+from perdure.testing.crash.points import Point, are_at_once, is_by_chance
 from perdure.testing.crash.trial import MOST_ROUNDS, Reference
 
 if TYPE_CHECKING:
@@ -146,6 +146,7 @@ def compared(one: Observation, other: Observation, *, explore: Callable[..., Any
         unsynced=one.unsynced,
         performed=_agreed_performed(one, other),
         expired=one.expired | other.expired,
+        has_strands=any(one.runs | other.runs) or are_at_once(one.points) or are_at_once(other.points),
         written=tuple(sorted(one.written | other.written)),
         unstable=tuple(text for text in (*seen, *seen_by_other) if text not in seen or text not in seen_by_other),
         by_chance=tuple(

@@ -91,6 +91,8 @@ class Reference(Struct, frozen=True, kw_only=True):
     """Points that only one of two uncrashed runs passed; no trial begins there."""
     by_chance: tuple[str, ...] = ()
     """Points that it may come by or not, as runs do that are under way at once."""
+    has_strands: bool = False
+    """Whether runs or calls of it are under way at once: which of them is further at a moment is up to time."""
     expired: frozenset[str] = frozenset()
     """The waits and the deadlines that were over before anything came."""
     performed: dict[str, Performed] = {}
@@ -146,6 +148,8 @@ class Trial:
         self._pardons = False
         self._killed: Ended | None = None
         self._over: set[str] = set()
+        self._spared: set[str] = set()
+        """The points that a process came by and went on from, though it should have stopped there."""
         if bench.options.outside_seconds:
             bench.oracle.delay(name, bench.options.outside_seconds)
 
@@ -163,6 +167,7 @@ class Trial:
             if self.has_landed(ended, _text(wanted)):
                 self._note_landed(at)
                 return ended
+            self._note_spared(at, ended, _text(wanted))
             if ended.was_killed or not self._goes_on(ended):
                 break
             wanted = self._in_the_next(wanted, ended)
@@ -214,6 +219,7 @@ class Trial:
                 return life
             ended = life.wait(0.0 if life.is_overdue else None)
             self.judge_reruns(self.before)
+            self._note_spared(at, ended, text)
             if not self._goes_on(ended):
                 break
             wanted = self._in_the_next(wanted, ended)
@@ -388,12 +394,29 @@ class Trial:
 
     def _miss(self, at: Point | str, ended: Ended, what: str) -> None:
         """A point was not reached: a fault, unless the run went another way for a reason that is known."""
-        is_elsewhere = isinstance(at, Point) and is_by_chance(at, self.reference.runs)
+        is_elsewhere = isinstance(at, Point) and (is_by_chance(at, self.reference.runs) or self._is_overtaken(at))
         if self.is_done(ended) and (is_elsewhere or self.reference.varies or stray_call(self) or varied_call(self)):
             self.tally.planned -= 1
             self.tally.unreached += 1
         else:
             self.fault("missed", what)
+
+    def _is_overtaken(self, at: Point) -> bool:
+        """Whether one strand of several had this behind it before a process was there that could be killed at it.
+
+        What happens at the point has happened then. A process that came by and went on is no such case.
+        """
+        if not self.reference.has_strands or at.text in self._spared:
+            return False
+        if at.window in REQUEST_WINDOWS:
+            return any(each.name == at.name for each in self.account().requests)
+        if at.key:
+            return self.evidence().shows(at)
+        return at.is_bookkeeping or at.short in {each.short for each in self.reference.points}
+
+    def _note_spared(self, at: Point | str, ended: Ended, point: str) -> None:
+        if (ended.life, point) in self.account().landed:
+            self._spared.add(_text(at))
 
     def _note_fresh(self, life: Life, before: Evidence) -> None:
         if not self._judged_bodies and not before.arguments():
