@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,16 @@ def wire(to: str) -> str:
 @perdure.effect
 def lost(to: str) -> str:
     raise OSError(to)
+
+
+@perdure.effect(name="courier")
+def named_otherwise(to: str) -> str:
+    raise OSError(to)
+
+
+@perdure.step
+def looked_up(to: str) -> str:
+    return to
 
 
 @perdure.agent
@@ -83,6 +94,11 @@ def parcel() -> list[object]:
 @perdure.agent
 def in_doubt() -> str:
     return lost("x")
+
+
+@perdure.agent
+def in_doubt_of_another_name() -> str:
+    return named_otherwise("x")
 
 
 @STORES
@@ -128,6 +144,24 @@ def test_signals_come_when_they_are_waited_for(people: People) -> None:
 def test_doubt_is_settled_by_a_person(people: People, outcome: str, value: str, expected: str) -> None:
     people.settle("lost", outcome, value, by="ada")
     assert perdure.run(in_doubt) == expected
+
+
+def test_effects_may_be_named_by_their_functions(people: People) -> None:
+    people.settle(lost, "happened", "found").settle(named_otherwise, "happened", "there")
+    assert perdure.run(in_doubt) == "found"
+    assert perdure.run(in_doubt_of_another_name) == "there"
+    people.approve(wire).reject(wire, note="too much")
+    assert perdure.run(wires, "A") == "wired A"
+    assert "too much" in perdure.run(wires, "B")
+
+
+@pytest.mark.parametrize("wrong", [print, looked_up, None, 7])
+@pytest.mark.parametrize("say", [People.settle, People.approve, People.reject])
+def test_what_is_no_effect_is_refused_with_what_to_write(people: People, say: Any, wrong: Any) -> None:
+    with pytest.raises(perdure.PerdureError, match="no effect") as refused:
+        say(people, wrong)
+    assert "send_email or 'send_email'" in refused.value.hint
+    assert people.unused() == []
 
 
 def test_verdict_that_it_fails_reaches_the_agent(people: People) -> None:

@@ -17,6 +17,8 @@ from msgspec import Raw, Struct
 from perdure import clock, codec, events
 from perdure.engine import control
 from perdure.engine.active import Stop
+from perdure.engine.call import spec_of
+from perdure.engine.effect import EffectSpec
 from perdure.engine.mailbox import Letter
 from perdure.engine.session import Session, open_sessions, session
 from perdure.errors import UsageError
@@ -28,6 +30,9 @@ from perdure.testing.unheard import has_reached_test
 ANYBODY: Final = "scripted person"
 _APPROVE: Final = "approve "
 """How the name of the step begins that asks before an effect is performed."""
+
+Named = str | Callable[..., Any]
+"""An effect: the decorated function, or the name that its calls carry."""
 
 
 class UnscriptedQuestion(UsageError):
@@ -82,13 +87,13 @@ class People:
         """
         return self._add(Line("answer", question, value, step, assignee, by, note, times))
 
-    def approve(self, effect: str = "", *, by: str = ANYBODY, note: str = "", times: int = 1) -> People:
-        """Let an effect be performed that needs an approval."""
-        return self.answer(value=True, step=effect or "*", by=by, note=note, times=times)
+    def approve(self, effect: Named = "", *, by: str = ANYBODY, note: str = "", times: int = 1) -> People:
+        """Let an effect be performed that needs an approval: the effect itself, its name, or a pattern with `*`."""
+        return self.answer(value=True, step=_name_of(effect) or "*", by=by, note=note, times=times)
 
-    def reject(self, effect: str = "", *, by: str = ANYBODY, note: str = "", times: int = 1) -> People:
+    def reject(self, effect: Named = "", *, by: str = ANYBODY, note: str = "", times: int = 1) -> People:
         """Do not let it be performed; its agent is told why with `note`."""
-        return self.answer(value=False, step=effect or "*", by=by, note=note, times=times)
+        return self.answer(value=False, step=_name_of(effect) or "*", by=by, note=note, times=times)
 
     def leave_open(self, question: str = "") -> People:
         """Nobody answers questions like that, and that is meant: the run waits."""
@@ -98,13 +103,13 @@ class People:
         """Send this to the next run that waits for a signal of that name."""
         return self._add(Line("signal", name, payload, by=by, left=times))
 
-    def settle(self, effect: str, outcome: str = "happened", value: Any = None, *, by: str = ANYBODY) -> People:
-        """Say of an effect that is in doubt: `happened` with this result, `did_not_happen`, or `fail`."""
+    def settle(self, effect: Named, outcome: str = "happened", value: Any = None, *, by: str = ANYBODY) -> People:
+        """Say of an effect, itself or its name, in doubt: `happened` with this result, `did_not_happen`, or `fail`."""
         if outcome not in ("happened", "did_not_happen", "fail"):
             raise UsageError(
                 f"{outcome!r} is no verdict.", safe="nothing was scripted.", hint="happened, did_not_happen or fail"
             )
-        return self._add(Line("settle", effect, (outcome, value), by=by))
+        return self._add(Line("settle", _name_of(effect), (outcome, value), by=by))
 
     def forget(self) -> None:
         """Take back what is left of the script."""
@@ -199,6 +204,21 @@ class People:
             safe="the run waits; nothing after the question was performed.",
             hint=f"{how}; or people.leave_open({question.text!r}) where it is meant to wait",
         )
+
+
+def _name_of(effect: Named) -> str:
+    """What an effect is called in journals; what can never be asked about is refused before it is waited for."""
+    if isinstance(effect, str):
+        return effect
+    spec = spec_of(getattr(effect, "__func__", effect))
+    if isinstance(spec, EffectSpec):
+        return spec.name
+    what = "a step, and no effect" if spec is not None else "no effect"
+    raise UsageError(
+        f"{getattr(effect, '__qualname__', effect)!s} is {what}.",
+        safe="nothing was scripted.",
+        hint="write the function that has @perdure.effect above its def, or its name: send_email or 'send_email'",
+    )
 
 
 def _fits(line: Line, question: Question, step: str) -> bool:
