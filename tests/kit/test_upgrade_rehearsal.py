@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +15,8 @@ import pytest
 import perdure
 from perdure.engine.agent import resume, spec_of
 from perdure.engine.session import session
-from perdure.errors import EffectInDoubt, JournalDiverged, PerdureError, RunWaits
+from perdure.errors import EffectInDoubt, JournalDiverged, PerdureError, RunWaits, UsageError
+from perdure.store.portable import lines_of
 from perdure.testing import Rehearsed, replay_check
 from perdure.testing.stores import StoreInUse
 
@@ -485,8 +487,28 @@ def test_fork_is_followed_like_any_run() -> None:
 
 
 def test_finished_runs_are_left_out(perdure_store: StoreInUse) -> None:
+    begun(plain, 2)
     perdure.run(agent(lambda_free), 1)
-    assert replay_check(other_argument, perdure_store).runs == []
+    assert [run.outcome for run in replay_check(plain, perdure_store).runs] == ["fits"]
+
+
+def test_store_without_a_run_to_replay_gets_no_clean_bill(perdure_store: StoreInUse) -> None:
+    with pytest.raises(UsageError, match="no unfinished run") as refused:
+        replay_check(plain, perdure_store)
+    assert "people.leave_open(…)" in refused.value.hint
+    perdure.run(agent(lambda_free), 1)
+    with pytest.raises(UsageError, match="no unfinished run"):
+        replay_check(plain, perdure_store)
+
+
+def test_files_may_hold_finished_runs_alone_but_must_be_there(tmp_path: Path) -> None:
+    perdure.run(agent(lambda_free), 1)
+    store = session().store
+    whole = store.load_whole(store.list_runs()[0].run_id)
+    (tmp_path / "finished.jsonl").write_bytes(b"".join(lines_of(whole, store.load_blob)))
+    assert replay_check(other_argument, tmp_path).runs == []
+    with pytest.raises(UsageError, match="No exported run is named"):
+        replay_check(other_argument, [])
 
 
 def lambda_free(pages: int) -> int:

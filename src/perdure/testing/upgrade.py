@@ -94,11 +94,12 @@ def replay_check(
     """Replay the journals of unfinished runs against this code, and say of each whether it would go on.
 
     `runs`: files that `perdure export` wrote, folders of them, or the fixture `perdure_store`. Finished runs are left
-    out. `timeout` bounds, in seconds, the code between the steps of one run.
+    out; a store without any other, and no files at all, are refused. `timeout` bounds, in seconds, the code between
+    the steps of one run.
     """
     agents = agents_in(code)
     with contextlib.ExitStack() as opened:
-        found = opened.enter_context(exported(runs)) if not hasattr(runs, "candidates") else runs.candidates()
+        found = opened.enter_context(exported(runs)) if not hasattr(runs, "candidates") else _begun(runs.candidates())
         return Checked([rehearsed(agents, each, seconds=timeout) for each in found])
 
 
@@ -262,8 +263,28 @@ def _read(opened: contextlib.ExitStack, path: Path) -> Candidate:
     return Candidate(parcel.whole, parcel.load_blob)
 
 
+def _begun(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    """The runs that a test has made; without any it would pass under every code.
+
+    Files are another matter: those of a quiet day hold finished runs alone, and the deploy may go on.
+    """
+    first = next(candidates, None)
+    if first is None:
+        raise UsageError(
+            "There is no unfinished run in this store to replay.",
+            safe="nothing was checked.",
+            hint="begin one before, and let it wait: people.leave_open(…), or perdure.start(…) with clock.held()",
+        )
+    yield first
+    yield from candidates
+
+
 def _files(named: list[Any]) -> Iterator[Path]:
-    """The files themselves, and those in folders; a folder without any is refused, it would always fit."""
+    """The files themselves, and those in folders; where there are none at all that is refused, it would always fit."""
+    if not named:
+        raise UsageError(
+            "No exported run is named.", safe="nothing was checked.", hint="perdure export --all -o runs, and name runs"
+        )
     for each in map(Path, named):
         inside = sorted(each.glob(f"*{_SUFFIX}")) if each.is_dir() else [each]
         if not inside:
