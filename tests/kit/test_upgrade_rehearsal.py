@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -516,8 +519,69 @@ def lambda_free(pages: int) -> int:
 
 
 def test_agents_are_found_in_modules_functions_and_lists() -> None:
-    from perdure.testing.upgrade import agents_in
+    from perdure.testing.agents import agents_in
 
     name = spec_of(child).name
-    assert name in agents_in([child])
-    assert agents_in(child) == agents_in({name: child})
+    with contextlib.ExitStack() as opened:
+        assert name in agents_in([child], opened)
+        assert agents_in(child, opened) == agents_in({name: child}, opened)
+
+
+PAGES = """
+import perdure
+
+
+@perdure.step
+def fetch(page: int) -> int:
+    raise AssertionError(page)
+
+
+@perdure.agent(name="upgraded")
+def pages(pages: int) -> int:
+    return fetch({first})
+"""
+
+
+def test_code_may_be_a_file_and_leaves_no_module_behind(
+    tmp_path: Path, perdure_store: StoreInUse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(plain, 2)
+    paths, before = list(sys.path), ModuleType("own_of_a_test")
+    monkeypatch.setitem(sys.modules, "own_of_a_test", before)
+    for name in ("own_of_a_test.py", "pages_of_a_test.py"):
+        file = tmp_path / name
+        file.write_text(PAGES.format(first=1))
+        for code in (file, str(file), [str(file)]):
+            assert [run.outcome for run in replay_check(code, perdure_store).runs] == ["diverges"]
+    assert sys.path == paths
+    assert sys.modules["own_of_a_test"] is before
+    assert "pages_of_a_test" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "does not exist"),
+        ("import nowhere_at_all", "cannot be loaded: ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
+        ("import perdure\n@perdure.agent\ndef one(): pass\nperdure.run(one)", "starts a run as soon as it is loaded"),
+    ],
+    ids=["missing", "import", "exit", "run"],
+)
+def test_file_that_cannot_be_loaded_is_refused_in_words(
+    tmp_path: Path, perdure_store: StoreInUse, text: str | None, said: str
+) -> None:
+    file = tmp_path / "good.py"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        replay_check(str(file), perdure_store)
+    assert refused.value.message.startswith(f"{file} {said}")
+    assert refused.value.hint
+    assert "good" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["nowhere_at_all", "perdure.nowhere"])
+def test_module_that_is_not_there_is_refused_in_words(perdure_store: StoreInUse, name: str) -> None:
+    with pytest.raises(UsageError, match="neither a file nor a module"):
+        replay_check(name, perdure_store)

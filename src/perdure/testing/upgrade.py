@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
 from perdure import clock, events
 from perdure.engine import lifecycle
-from perdure.engine.agent import AgentSpec, spec_of
 from perdure.engine.ledger import Ledger
 from perdure.engine.scope import Frame, adopt_loop, carriers, enter_frame
 from perdure.engine.session import standing_in
@@ -31,10 +28,12 @@ from perdure.replay import Journal
 from perdure.store.parcel import read_parcel
 from perdure.telemetry.text import counted, legible_lines
 from perdure.testing import verdict
+from perdure.testing.agents import Code, agents_in
 from perdure.testing.rehearsal import LOOK_SECONDS, Exhausted, Rehearsal, Shelved, Stage
 from perdure.testing.verdict import BAD, Rehearsed
 
 if TYPE_CHECKING:
+    from perdure.engine.agent import AgentSpec
     from perdure.records import Run
     from perdure.store.protocol import Store, Whole
 
@@ -43,9 +42,6 @@ SECONDS: Final = 10.0
 
 _GRACE_SECONDS: Final = 1.0
 _SUFFIX: Final = ".jsonl"
-
-Code = ModuleType | Callable[..., Any] | str | Mapping[str, Callable[..., Any]]
-"""Code to check: a module, its name, an agent, or agents by the name that their runs carry."""
 
 
 class Candidate(Struct, frozen=True):
@@ -93,32 +89,15 @@ def replay_check(
 ) -> Checked:
     """Replay the journals of unfinished runs against this code, and say of each whether it would go on.
 
+    `code`: a module, its name, a Python file, an agent, agents by the name that their runs carry, or several of these.
     `runs`: files that `perdure export` wrote, folders of them, or the fixture `perdure_store`. Finished runs are left
     out; a store without any other, and no files at all, are refused. `timeout` bounds, in seconds, the code between
     the steps of one run.
     """
-    agents = agents_in(code)
     with contextlib.ExitStack() as opened:
+        agents = agents_in(code, opened)
         found = opened.enter_context(exported(runs)) if not hasattr(runs, "candidates") else _begun(runs.candidates())
         return Checked([rehearsed(agents, each, seconds=timeout) for each in found])
-
-
-def agents_in(code: Code | Iterable[Code]) -> dict[str, AgentSpec]:
-    """The agents of this code, by the name that their runs carry."""
-    if isinstance(code, str):
-        code = importlib.import_module(code)
-    if isinstance(code, ModuleType):
-        members = [value for each in vars(code).values() for value in (each, *_members(each))]
-        return {spec.name: spec for spec in map(_spec, members) if spec is not None}
-    if isinstance(code, Mapping):
-        return {name: spec_of(agent) for name, agent in code.items()}
-    if callable(code):
-        spec = spec_of(code)
-        return {spec.name: spec}
-    found: dict[str, AgentSpec] = {}
-    for each in cast("Iterable[Code]", code):
-        found |= agents_in(each)
-    return found
 
 
 @contextlib.contextmanager
@@ -294,15 +273,6 @@ def _files(named: list[Any]) -> Iterator[Path]:
                 hint=f"perdure export --all -o {each}",
             )
         yield from inside
-
-
-def _members(value: object) -> list[object]:
-    return list(vars(value).values()) if isinstance(value, type) else []
-
-
-def _spec(value: object) -> AgentSpec | None:
-    found = getattr(getattr(value, "__func__", value), "__perdure_agent__", None)
-    return found if isinstance(found, AgentSpec) else None
 
 
 def _indented(words: str) -> list[str]:
