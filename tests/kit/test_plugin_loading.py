@@ -426,12 +426,18 @@ def test_errors_of_campaigns_name_methods_of_the_fixture(project: Project) -> No
 
             crash(inner).every_point()
 
+        def test_too_many_arguments(crash):
+            crash(sells, 1, 2).every_point()
+
+        def test_misspelt_argument(crash):
+            crash(sells, euros=1).every_point()
+
         def test_endless(crash):
             crash(sells, 1).options(timeout_seconds=float("nan")).every_point()
         """,
     )
     said = project.campaigns("-q", code=1)
-    assert "8 failed" in said
+    assert "10 failed" in said
     assert ".stub('chrage', …): there is no step and no effect 'chrage'" in said
     assert "did you mean .stub('charge', …)?" in said
     assert ".at('chrage', 'after_effect'): the run has no such point" in said
@@ -442,6 +448,9 @@ def test_errors_of_campaigns_name_methods_of_the_fixture(project: Project) -> No
     assert "do: put @perdure.step or @perdure.effect above its def" in said
     assert "inner is defined inside a function: no other process can import it" in said
     assert "do: define the agent at the top of its module" in said
+    assert "perdure: sells(): too many positional arguments." in said
+    assert "perdure: sells(): missing a required argument: 'cents'." in said
+    assert said.count("do: it is called as sells(cents: int)") == 2
     assert ".options(timeout_seconds=nan) is no number of seconds" in said
     assert "--" not in "\n".join(line for line in said.splitlines() if line.startswith("E "))
     assert not list(project.folder.glob("*.charged"))

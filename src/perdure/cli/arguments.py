@@ -7,12 +7,13 @@ import functools
 import inspect
 import types
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import msgspec
 
 from perdure.cli.typed import SHOWN_CHARACTERS, strict_json
 from perdure.codec.hints import load
+from perdure.engine.signature import STARS, called, shown_annotation, shown_signature
 from perdure.errors import UsageError
 from perdure.telemetry.text import legible
 
@@ -21,13 +22,11 @@ if TYPE_CHECKING:
 
     from perdure.engine.agent import AgentSpec
 
-_STARS: Final[dict[object, str]] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-
 
 def bound_arguments(spec: AgentSpec, texts: Sequence[str]) -> inspect.BoundArguments:
     """The arguments of one call, from what was typed; an error shows how the agent is called."""
     parameters = inspect.signature(spec.function).parameters
-    named = {name for name, parameter in parameters.items() if parameter.kind not in _STARS}
+    named = {name for name, parameter in parameters.items() if parameter.kind not in STARS}
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     given: dict[str, Any] = {}
     for text in texts:
@@ -37,16 +36,9 @@ def bound_arguments(spec: AgentSpec, texts: Sequence[str]) -> inspect.BoundArgum
         if name in given:
             raise _refused(spec, f"{name} is given twice.")
         if name not in named and not takes_any:
-            raise _refused(spec, f"{_called(spec)} has no argument {legible(name, SHOWN_CHARACTERS)!r}.")
+            raise _refused(spec, f"{called(spec.function)} has no argument {legible(name, SHOWN_CHARACTERS)!r}.")
         given[name] = _converted(spec, name, value, spec.signature.parameters.get(name, Any) if name in named else Any)
     return _bound(spec, given)
-
-
-def shown_signature(spec: AgentSpec) -> str:
-    """How the agent is called, as its def says it."""
-    signature = inspect.signature(spec.function)
-    parts = [_shown_parameter(parameter) for parameter in signature.parameters.values()]
-    return f"{_called(spec)}({', '.join(parts)})"
 
 
 def _bound(spec: AgentSpec, given: dict[str, Any]) -> inspect.BoundArguments:
@@ -61,14 +53,14 @@ def _bound(spec: AgentSpec, given: dict[str, Any]) -> inspect.BoundArguments:
     try:
         return signature.bind(*(given[name] for name in positional), **rest)
     except TypeError as error:
-        raise _refused(spec, f"{_called(spec)}: {error}.") from None
+        raise _refused(spec, f"{called(spec.function)}: {error}.") from None
 
 
 def _converted(spec: AgentSpec, name: str, text: str, annotation: object) -> object:
     for attempt in _attempts(text, annotation):
         with contextlib.suppress(ValueError, TypeError, ArithmeticError, RecursionError):
             return attempt()
-    wanted = _shown_annotation(inspect.signature(spec.function).parameters[name].annotation)
+    wanted = shown_annotation(inspect.signature(spec.function).parameters[name].annotation)
     raise _refused(spec, f"{name}={legible(text, SHOWN_CHARACTERS)} does not fit {wanted}.")
 
 
@@ -89,24 +81,4 @@ def _attempts(text: str, annotation: Any) -> Iterator[Callable[[], Any]]:  # noq
 
 
 def _refused(spec: AgentSpec, what: str) -> UsageError:
-    return UsageError(what, safe="nothing was started.", hint=f"it is called as {legible(shown_signature(spec))}")
-
-
-def _called(spec: AgentSpec) -> str:
-    return spec.function.__qualname__.rpartition(".<locals>.")[2] or spec.name
-
-
-def _shown_parameter(parameter: inspect.Parameter) -> str:
-    stars = _STARS.get(parameter.kind, "")
-    annotation = _shown_annotation(parameter.annotation)
-    shown = f"{stars}{parameter.name}" + (f": {annotation}" if annotation else "")
-    if parameter.default is inspect.Parameter.empty:
-        return shown
-    default = legible(repr(parameter.default), SHOWN_CHARACTERS)
-    return f"{shown} = {default}" if annotation else f"{shown}={default}"
-
-
-def _shown_annotation(annotation: object) -> str:
-    if annotation is inspect.Parameter.empty:
-        return ""
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return UsageError(what, safe="nothing was started.", hint=f"it is called as {shown_signature(spec.function)}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure import codec
 from perdure.errors import UsageError
+from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +17,9 @@ _PLAIN: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.
 _NAME_CHARACTERS: Final = 200
 _SHOWN_CHARACTERS: Final = 200
 _SHOWN_VALUE_CHARACTERS: Final = 40
+_SHOWN_DEFAULT_CHARACTERS: Final = 60
+STARS: Final[dict[object, str]] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+"""What a def writes before a parameter that takes any number of arguments, by the kind of the parameter."""
 
 
 class Signature:
@@ -118,3 +122,30 @@ def shown_value(value: Any) -> str:
     if kind is int or kind is bool or (kind is str and len(value) <= _SHOWN_VALUE_CHARACTERS and value.isprintable()):
         return repr(value)
     return codec.describe(value, _SHOWN_VALUE_CHARACTERS)
+
+
+def called(function: Callable[..., Any]) -> str:
+    """What a function is called by whoever reads its def."""
+    return function.__qualname__.rpartition(".<locals>.")[2]
+
+
+def shown_signature(function: Callable[..., Any]) -> str:
+    """How a function is called, as its def says it; on one line."""
+    parts = [_shown_parameter(parameter) for parameter in inspect.signature(function).parameters.values()]
+    return legible(f"{called(function)}({', '.join(parts)})")
+
+
+def shown_annotation(annotation: object) -> str:
+    """An annotation as the def writes it; empty where there is none."""
+    if annotation is inspect.Parameter.empty:
+        return ""
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _shown_parameter(parameter: inspect.Parameter) -> str:
+    annotation = shown_annotation(parameter.annotation)
+    shown = f"{STARS.get(parameter.kind, '')}{parameter.name}" + (f": {annotation}" if annotation else "")
+    if parameter.default is inspect.Parameter.empty:
+        return shown
+    default = legible(repr(parameter.default), _SHOWN_DEFAULT_CHARACTERS)
+    return f"{shown} = {default}" if annotation else f"{shown}={default}"

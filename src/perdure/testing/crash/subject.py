@@ -18,6 +18,7 @@ from perdure import codec
 from perdure.engine.agent import spec_of
 from perdure.engine.loading import load_file
 from perdure.engine.session import refusing_runs
+from perdure.engine.signature import shown_signature
 from perdure.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,7 +71,12 @@ def agent_subject(agent: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Su
             safe="nothing was started.",
             hint="define the agent at the top of its module",
         )
-    arguments = spec.signature.bind(args, kwargs)
+    try:
+        arguments = spec.signature.bind(args, kwargs)
+    except TypeError as error:
+        raise UsageError(
+            f"{error}.", safe="nothing was started.", hint=f"it is called as {shown_signature(function)}"
+        ) from None
     sealed = codec.seal_arguments(arguments, of=spec.name).decode()
     module = function.__module__
     file = getattr(sys.modules.get(module), "__file__", None) or inspect.getsourcefile(function) or ""
