@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -209,6 +209,17 @@ def test_clock_goes_forwards_only(clock: ManualClock) -> None:
     there = clock.now + timedelta(days=400)
     clock.advance_to(there)
     assert clock.now == there
+
+
+def test_instant_that_the_clock_cannot_go_to_is_refused_for_its_own_reason(clock: ManualClock) -> None:
+    later = (clock.now + timedelta(days=400)).replace(tzinfo=None)
+    with pytest.raises(perdure.PerdureError, match="names no time zone") as refused:
+        clock.advance_to(later)
+    _, written, _ = refused.value.hint.split("'")
+    with pytest.raises(perdure.PerdureError, match="cannot go back to"):
+        clock.advance_to(clock.now - timedelta(seconds=1))
+    clock.advance_to(datetime.fromisoformat(written))
+    assert clock.now == later.replace(tzinfo=UTC)
 
 
 def test_time_is_real_again_afterwards(perdure_store: StoreInUse) -> None:

@@ -88,11 +88,17 @@ class ManualClock:
 
     def advance_to(self, instant: datetime) -> None:
         """Let time pass until this instant, which must name its time zone."""
-        if instant.tzinfo is None or instant.timestamp() < self._wall:
+        if instant.utcoffset() is None:
             raise UsageError(
-                f"The clock cannot go to {instant}: it shows {self.now}.",
+                f"The clock cannot go to {instant}: that names no time zone, and is another instant in each.",
                 safe="it stands where it was.",
-                hint="name a later instant, with its time zone: clock.now + timedelta(days=1)",
+                hint=f"name it, UTC for example: datetime.fromisoformat('{instant.isoformat()}+00:00')",
+            )
+        if instant.timestamp() < self._wall:
+            raise UsageError(
+                f"The clock cannot go back to {instant}: it shows {self.now}.",
+                safe="it stands where it was.",
+                hint="name a later instant: clock.now + timedelta(days=1)",
             )
         self.advance(instant.timestamp() - self._wall)
 
