@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.errors import EffectInDoubt
+from perdure.errors import DeadlineExceeded, EffectInDoubt
 from perdure.testing.clock import ManualClock
 from perdure.testing.outcomes import Outcomes, Unscripted
 from perdure.testing.stores import StoreInUse
@@ -19,6 +19,11 @@ class Bounced(Exception):
 
 @perdure.step(retry=perdure.Retry(attempts=3, delay_seconds=60), timeout=30)
 def search(query: str) -> list[str]:
+    raise AssertionError(query)
+
+
+@perdure.step(timeout=30)
+def look_up(query: str) -> str:
     raise AssertionError(query)
 
 
@@ -50,6 +55,11 @@ def charge(cents: int) -> str:
 @perdure.agent
 def searches(query: str) -> list[str]:
     return search(query)
+
+
+@perdure.agent
+def looks_up(query: str) -> str:
+    return look_up(query)
 
 
 @perdure.agent
@@ -102,6 +112,15 @@ def test_failed_attempts_are_retried_as_the_step_says(outcomes: Outcomes, clock:
     assert perdure.run(searches, "q") == ["owl"]
     assert [call.attempt for call in script.calls] == [1, 2, 3]
     assert len(script.performed) == 1
+
+
+def test_step_that_hangs_names_the_timeout_that_it_has(outcomes: Outcomes) -> None:
+    outcomes(look_up).hangs()
+    with pytest.raises(DeadlineExceeded, match=r"look_up took longer than its timeout of 30 s\."):
+        perdure.run(looks_up, "q")
+    outcomes(think).hangs()
+    with pytest.raises(DeadlineExceeded, match="think hangs, and has no timeout"):
+        perdure.run(thinks, "owls")
 
 
 def test_exceptions_of_the_users_own_module_reach_the_agent(outcomes: Outcomes) -> None:

@@ -117,11 +117,12 @@ class Script:
         return self._then(lambda _: _raise(AnswerLost("it was sent, and no answer came")))
 
     def hangs(self) -> Self:
-        """It takes longer than its timeout, or than anybody waits."""
-        seconds = f" of {self._spec.timeout:g} s" if self._spec.timeout else ""
-        return self._then(
-            lambda _: _raise(DeadlineExceeded(f"{self._spec.name} took longer than its timeout{seconds}."))
-        )
+        """It takes longer than its timeout; one without a timeout is given up all the same, and says so."""
+        name, seconds = self._spec.name, self._spec.timeout
+        words = f"{name} hangs, and has no timeout: only a test ends it."
+        if seconds is not None:
+            words = f"{name} took longer than its timeout of {seconds:g} s."
+        return self._then(lambda _: _raise(DeadlineExceeded(words)))
 
     def forbidden(self) -> Self:
         """It must not be performed: the test fails where it is."""
