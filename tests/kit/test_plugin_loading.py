@@ -274,6 +274,63 @@ def test_questions_without_an_answer_and_answers_without_a_question_fail_plainly
     assert "engine/execute.py" not in said
 
 
+def test_errors_of_ours_say_what_is_safe_and_what_to_do(project: Project) -> None:
+    project.write(
+        "test_advice.py",
+        """
+        import pytest
+        import perdure
+        from perdure.errors import UsageError
+
+        @perdure.agent
+        def desk() -> str:
+            return perdure.ask("Refund?", options=["yes", "no"]).choice
+
+        @pytest.fixture(scope="module")
+        def broken():
+            raise UsageError("It is broken.", safe="all is.", hint="mend it")
+
+        def test_called_wrongly(outcomes):
+            outcomes(print)
+
+        def test_unanswered(people):
+            perdure.run(desk)
+
+        def test_waits(perdure_store):
+            perdure.run(desk)
+
+        def test_one(broken):
+            pass
+
+        def test_other(broken):
+            pass
+
+        def test_is_what_it_was(outcomes):
+            with pytest.raises(perdure.PerdureError) as refused:
+                outcomes(print)
+            assert str(refused.value) == refused.value.message
+            assert not hasattr(refused.value, "__notes__")
+
+        def test_of_another():
+            raise ValueError("mine")
+        """,
+    )
+    said = project.warmed("-q", code=1)
+    assert "4 failed, 1 passed" in said
+    shown = [line.removeprefix("E").strip() for line in said.splitlines() if line.startswith("E ")]
+    begins = shown.index("perdure.errors.UsageError: print is neither a step nor an effect.")
+    assert shown[begins + 1 : begins + 3] == [
+        "safe: nothing was scripted.",
+        "do: put @perdure.step or @perdure.effect above its def",
+    ]
+    assert sum(line.startswith("do: people.answer('Refund?', …)") for line in shown) == 1
+    assert sum(line.startswith("safe: the run waits; nothing after the question was performed.") for line in shown) == 1
+    assert shown.count("do: mend it") == 2
+    waits = next(number for number, line in enumerate(shown) if line.startswith("perdure.errors.RunWaits"))
+    assert any(line.startswith("do: perdure approve ") for line in shown[waits : waits + 3])
+    assert shown.count("ValueError: mine") == 1
+
+
 def test_runs_that_were_only_started_fail_the_test_as_others_do(project: Project) -> None:
     project.write(
         "test_started.py",

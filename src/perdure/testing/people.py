@@ -177,7 +177,8 @@ class People:
 
     def _refuse(self, opened: Session, event: events.WaitOpened, error: UsageError) -> None:
         """Stop the run here, and let whoever waits for it hear why."""
-        error.add_note(f"  do: {error.hint}")
+        for line in error.lines()[1:]:  # where there is no pytest, its traceback is all that anybody sees
+            error.add_note(line)
         self._refused.append(error)
         for active in (each for known in {opened, *open_sessions()} for each in known.held()):
             if active is not None and active.row.run_id == event.run_id:

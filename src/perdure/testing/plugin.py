@@ -71,8 +71,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show of a failure that this kit reports the lines of the test, not those of perdure between them."""
+    """Show what errors of ours advise, and of a failure that this kit reports the lines of the test alone."""
     found = call.excinfo
+    if found is not None:
+        _note_advice(found.value)
     if found is not None and _is_of_kit(found.value) and not item.config.getoption("fulltrace", default=False):
         own = _own_lines(found.tb)
         if own is not None:
@@ -175,6 +177,17 @@ def _let_runs_come_to_rest(item: pytest.Item) -> None:
     watching = ManualClock()
     with watching.held():
         watching.come_to_rest(seconds=_REST_SECONDS)
+
+
+def _note_advice(error: BaseException) -> None:
+    """Add what is safe and what to do, which pytest shows below the message; the test that met the error is over."""
+    from perdure.errors import PerdureError
+
+    if isinstance(error, PerdureError):
+        _, *advice = error.lines()
+        for line in advice:
+            if line not in getattr(error, "__notes__", ()):  # a fixture of many tests fails each with the same error
+                error.add_note(line)
 
 
 def _is_of_kit(error: BaseException) -> bool:
