@@ -39,6 +39,16 @@ def test_every_command_and_option_is_documented_and_explained(name: str) -> None
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_what_may_be_left_out_is_in_brackets_and_nothing_else_is(name: str) -> None:
+    command = perdure.get_command(click.Context(perdure), name)
+    assert command is not None
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            shown = parameter.make_metavar(click.Context(command))
+            assert shown.startswith("[") is not parameter.required, shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_a_store_and_answers_programs(name: str) -> None:
     command = perdure.get_command(click.Context(perdure), name)
     assert command is not None

@@ -58,8 +58,8 @@ def run_argument(*, required: bool) -> Callable[[F], F]:
 
 
 def runs_argument(command: F) -> F:
-    """RUN...: several of them, or none."""
-    return click.argument("runs", metavar="RUN...", nargs=-1, shell_complete=_complete_run)(command)
+    """[RUN...]: several of them, or none."""
+    return click.argument("runs", metavar="[RUN...]", nargs=-1, shell_complete=_complete_run)(command)
 
 
 def json_option(shape: type[Struct]) -> Callable[[F], F]:
