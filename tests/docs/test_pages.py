@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import perdure
+from perdure.records import RunState, WaitReason
 from tests import warm
 from tests.docs.transcripts import (
     DOCS,
@@ -108,3 +109,10 @@ def test_every_verb_of_waiting_is_explained_with_an_example() -> None:
     for verb in (*verbs, "progress", "restart_with"):
         assert hasattr(perdure, verb)
         assert f"perdure.{verb}" in text, verb
+
+
+def test_guide_to_testing_names_every_status_of_a_handle() -> None:
+    guide = (DOCS / "guides" / "testing.md").read_text(encoding="utf-8")
+    states = [state for state in RunState if state != RunState.WAITING]
+    for status in (*states, *(f"waiting ({reason})" for reason in WaitReason)):
+        assert f"`{status}`" in guide, status

@@ -10,6 +10,7 @@ import perdure
 from perdure.errors import DeadlineExceeded, EffectInDoubt
 from perdure.testing.clock import ManualClock
 from perdure.testing.outcomes import Outcomes, Unscripted
+from perdure.testing.people import People
 from perdure.testing.stores import StoreInUse
 
 
@@ -160,6 +161,13 @@ def test_lost_answer_without_a_check_waits_for_a_person(outcomes: Outcomes) -> N
     outcomes(mail).lost("mail-1")
     with pytest.raises(EffectInDoubt):
         perdure.run(mails, "ada")
+
+
+def test_lost_answer_without_a_check_is_settled_by_a_person(outcomes: Outcomes, people: People) -> None:
+    script = outcomes(mail).lost("mail-1")
+    people.settle(mail, "happened", "mail-2")
+    assert perdure.run(mails, "ada") == "mail-2"
+    assert len(script.performed) == len(script.calls) == 1
 
 
 def test_a_function_of_the_test_may_stand_in(outcomes: Outcomes) -> None:
