@@ -223,6 +223,53 @@ def test_interrupted_campaign_removes_everything_and_says_how_far_it_came(place:
     assert not list(place.trials.iterdir())
 
 
+def test_interrupted_campaign_shows_the_faults_that_it_had_found(place: Desk) -> None:
+    meeting = place.folder / "meeting"
+    place.write(
+        "forgetful.py",
+        f"""
+        done = []
+
+        @perdure.step
+        def look() -> int:
+            done.append("look")
+            return 1
+
+        @perdure.step
+        def read() -> int:
+            done.append("read")
+            return 2
+
+        @perdure.step
+        def stick() -> int:
+            if "read" not in done:
+                pathlib.Path({str(meeting)!r}).write_text("here")
+                signal.pause()
+            return 3
+
+        @perdure.agent
+        def report() -> int:
+            total = look() + read() + stick()
+            return total if "look" in done else -total
+        """,
+    )
+    with place.crashing("forgetful.py:report", "--jobs", "1") as process:
+        while not meeting.exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert re.fullmatch(
+        r"perdure: interrupted; \d+ trials were played, [1-9]\d* faults? found; what has no fault was removed\.\n", err
+    )
+    assert "the result differs from the uncrashed run: it returned -6 instead of 6" in out
+    assert re.search(r"(?m)^     replay: perdure crash forgetful.py:report .*--at ", out)
+    kept = set(re.findall(r"kept in (\S+)", out))
+    assert kept
+    assert {str(folder) for folder in place.trials.glob("*/*")} >= kept
+
+
 def test_interrupted_campaign_on_a_server_leaves_no_schema_there(place: Desk) -> None:
     url = server_url()
     with started(place, "--store", url) as process:

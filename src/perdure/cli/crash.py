@@ -131,14 +131,14 @@ def crash(target: str, arguments: tuple[str, ...], *, as_json: bool, dry_run: bo
     subject = _subject(target, arguments, chosen)
     options = _options(chosen, picked)
     bar = _Bar()
+    laboratory = Laboratory(subject, options)
     try:
-        with _stoppable(), Laboratory(subject, options) as laboratory:
+        with _stoppable(), laboratory:
             if dry_run:
                 return _show_points(laboratory, picked)
             report = _watched(laboratory, picked, bar)
     except _Stopped as stopped:
-        left = "what was asked to be kept is in the temporary folder" if options.keep else "everything was removed"
-        fail(f"interrupted; {bar.played}; {left}.")
+        _show_interrupted(laboratory, bar)
         return _SIGNALLED + stopped.number
     return _show(report)
 
@@ -213,6 +213,24 @@ def _show(report: Report) -> int:
     for line in reports.faults(report):
         say(line)
     return int(not report.is_fine)
+
+
+def _show_interrupted(laboratory: Laboratory, bar: _Bar) -> None:
+    """How far it came; faults that were found by then stand, and so do the folders of their trials."""
+    from perdure.testing.crash import report as reports
+
+    report = laboratory.so_far
+    has_faults = report is not None and bool(report.tally.faults)
+    left = "what has no fault was removed" if has_faults else "everything was removed"
+    left = "what was asked to be kept is in the temporary folder" if laboratory.options.keep else left
+    fail(f"interrupted; {bar.played}; {left}.")
+    if report is None or not has_faults:
+        return
+    if mode.as_json:
+        print_json(reports.campaign_object(report))
+        return
+    for line in reports.faults(report):
+        say(line)
 
 
 class _Bar:

@@ -71,6 +71,8 @@ class Laboratory:
         self._stack = contextlib.ExitStack()
         self._numbers = itertools.count(1)
         self._reference: Reference | None = None
+        self.so_far: Report | None = None
+        """What a campaign that was interrupted had come to by then."""
         self._is_kept = options.keep
         self._is_interrupted = False
 
@@ -114,19 +116,27 @@ class Laboratory:
                 hint="--dry-run lists the points of the run",
             )
         jobs = getattr(module, "at_once", int)(self.options.jobs)
-        tally = self.play(plans, module.play, progress=progress, jobs=jobs)
-        return Report(self.subject, mode, self.options, self.reference, tally, clock.elapsed_seconds() - began)
+        played = _Played(len(plans), progress)
+
+        def report(tally: Tally) -> Report:
+            return Report(self.subject, mode, self.options, self.reference, tally, clock.elapsed_seconds() - began)
+
+        try:
+            return report(self.play(plans, module.play, played=played, jobs=jobs))
+        except KeyboardInterrupt:
+            self.so_far = report(forgiven(summed(played.tallies)))
+            raise
 
     def play(
         self,
         plans: Sequence[Plan],
         play: Callable[[Trial, Plan], None],
         *,
-        progress: Progress | None = None,
+        played: _Played | None = None,
         jobs: int | None = None,
     ) -> Tally:
         """Play these plans in this way, and sum up what was counted."""
-        played = _Played(len(plans), progress)
+        played = played or _Played(len(plans), None)
 
         def one(plan: Plan) -> Tally:
             trial = self._trial(plan, self.reference)
@@ -220,8 +230,8 @@ class Laboratory:
             return list(pool.map(explored, rows))
 
     def _clear(self) -> None:
-        """Remove what no fault refers to; of a campaign that was interrupted, everything that was not asked for."""
-        if not self._is_kept or (self._is_interrupted and not self.options.keep):
+        """Remove what no fault refers to, unless it was asked for."""
+        if not self._is_kept:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -245,21 +255,19 @@ def _new_folder(parent: Path) -> Path:
 
 
 class _Played:
-    """How many trials are over, for whoever watches."""
+    """The trials that are over, for whoever watches, or wants to know what they came to before the last one is."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._total = total
         self._progress = progress
         self._lock = threading.Lock()
-        self._done = 0
-        self._faults = 0
+        self.tallies: list[Tally] = []
 
     def add(self, tally: Tally) -> None:
         with self._lock:
-            self._done += 1
-            self._faults += len(tally.faults)
+            self.tallies.append(tally)
             if self._progress is not None:
-                self._progress(self._done, self._total, self._faults)
+                self._progress(len(self.tallies), self._total, sum(len(each.faults) for each in self.tallies))
 
 
 def run_campaign(
