@@ -199,6 +199,13 @@ def stumble(number: int) -> int:
 
 
 @perdure.agent
+def muttering(number: int) -> None:
+    """Fails each time with other words."""
+    blurt(number)
+    raise ValueError(f"no {os.getpid()}")
+
+
+@perdure.agent
 def stumbling(number: int) -> int:
     blurt(number)
     return stumble(number)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perdure.errors import StoreUnavailable
 from perdure.testing.crash import report as reports
 from perdure.testing.crash.agreement import Agreed
 from perdure.testing.crash.campaign import Laboratory, Report
@@ -110,6 +111,22 @@ def test_value_recorded_before_a_kill_must_be_the_same_afterwards(tmp_path: Path
         point = find_point(laboratory.reference.points, "flip:after_step")
         tally = laboratory.play([Plan("every", (point,))], play)
     assert [fault.what for fault in tally.faults] == ['main.0 was recorded as "heads", and now as "tails"']
+
+
+def test_store_of_one_trial_that_cannot_be_used_does_not_end_the_campaign(tmp_path: Path) -> None:
+    def play(trial: Trial, plan: Plan) -> None:
+        if plan.seed:
+            raise StoreUnavailable("perdure.db is locked by another process.", hint="start again once it is done")
+        every.play(trial, plan)
+
+    with Laboratory(agent_subject(doubter.game), Options(jobs=1, folder=str(tmp_path))) as laboratory:
+        point = find_point(laboratory.reference.points, "flip:after_step")
+        tally = laboratory.play([Plan("every", (point,), seed=seed) for seed in (1, 0)], play)
+    assert (tally.trials, tally.landed) == (2, 1)
+    assert [(fault.kind, fault.what) for fault in tally.faults] == [
+        ("stuck", "perdure.db is locked by another process.")
+    ]
+    assert Path(tally.faults[0].folder).exists()
 
 
 def test_step_that_is_given_other_arguments_after_a_kill_is_a_fault(campaign: Campaign) -> None:

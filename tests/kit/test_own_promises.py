@@ -66,6 +66,14 @@ def test_run_that_is_meant_to_fail_fails_the_same_way_after_a_kill(
     assert "results equal               1  all failed with the same error, as without a kill" in reports.text(report)
 
 
+def test_failures_with_other_words_each_time_are_not_called_the_same(campaign: Campaign) -> None:
+    report = campaign(doubter.muttering, 7, at=("blurt:after_effect",), fails=True)
+    assert report.is_fine, described(report)
+    told = reports.text(report)
+    assert "results equal               1  in the fields that two uncrashed runs agree on" in told
+    assert "the same error" not in told
+
+
 def test_run_that_fails_otherwise_after_a_kill_is_a_fault(campaign: Campaign) -> None:
     report = campaign(doubter.sulking, 7, at=("blurt:after_receipt",), fails=True)
     assert [(fault.kind, fault.what.partition(" instead")[0]) for fault in report.tally.faults] == [
@@ -216,6 +224,14 @@ def test_files_that_are_written_and_not_compared_are_named(campaign: Campaign) -
     assert reports.campaign_object(report).files_not_compared == ("notes.txt",)
     whole = campaign(doubter.noting, at=("write:recorded",), compare=(".",))
     assert "not compared" not in reports.text(whole)
+
+
+def test_files_that_are_not_compared_are_named_beside_faults_too(campaign: Campaign) -> None:
+    report = campaign(doubter.noting, at=("note@main.2:after_step",), compare=("notes.txt",))
+    (fault,) = report.tally.faults
+    assert fault.kind == "files"
+    (written, *_) = reports.uncompared_files(report)
+    assert f"It writes {written}" in reports.text(report)
 
 
 def test_file_that_was_only_copied_is_not_called_written(campaign: Campaign, tmp_path: Path) -> None:

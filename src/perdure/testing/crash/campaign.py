@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from msgspec import Struct
 
 from perdure import clock
-from perdure.errors import StoreFull, UsageError
+from perdure.errors import StoreFull, StoreUnavailable, UsageError
 from perdure.testing.crash.bodies import UNKNOWN_STUB
 from perdure.testing.crash.contents import refuse_elsewhere, refuse_missing
 from perdure.testing.crash.leftovers import FOLDERS, claimed, sweep
@@ -141,7 +141,7 @@ class Laboratory:
         def one(plan: Plan) -> Tally:
             trial = self._trial(plan, self.reference)
             try:
-                play(trial, plan)
+                self._play(trial, play)
             except BaseException:
                 self._end(trial, keep=True)
                 raise
@@ -163,6 +163,15 @@ class Laboratory:
         tally.points = len({plan.points[:1] for plan in plans if plan.points})
         tally.judged = len(judged)
         return tally
+
+    def _play(self, trial: Trial, play: Callable[[Trial, Plan], None]) -> None:
+        """Play one trial. A store of its own that cannot be used is a fault of that trial, and not the end of all."""
+        try:
+            play(trial, trial.plan)
+        except StoreUnavailable as error:
+            if self.options.store:
+                raise
+            trial.fault("stuck", error.message)
 
     def _trial(self, plan: Plan, reference: Reference) -> Trial:
         name = f"{next(self._numbers):05}"

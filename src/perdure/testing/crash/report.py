@@ -150,9 +150,9 @@ def verdict(report: Report) -> Iterator[str]:
         yield f"0 {fault_words(report.mode)[0]} landed of {tally.planned} planned: nothing was tested."
     elif not tally.faults:
         yield " ".join([f"Every promise was kept{_where(report)}.", *_reservations(report)])
-        yield from _uncompared(report)
     else:
         yield f"{counted(len(tally.faults), 'fault')}: {_kinds(tally.faults)}."
+    yield from _uncompared(report)
     yield from _instability(report.reference, tally.varies)
     if tally.strays:
         yield _left_behind(tally.strays)
@@ -170,7 +170,7 @@ def faults(report: Report, *, elsewhere: str = ON_COMMAND_LINE) -> Iterator[str]
         where = place if first.points else f"{first.mode}, seed {first.seed}"
         yield f"  {number}. {legible(where, _WHAT_CHARACTERS)}"
         for fault in found:
-            yield f"     {WORDS[fault.kind]}: {legible(fault.what, _WHAT_CHARACTERS)}"
+            yield f"     {WORDS[fault.kind]}: {legible(' '.join(fault.what.split()), _WHAT_CHARACTERS)}"
         yield f"     seed {first.seed}, kept in {folder}"
         yield f"     replay: {first.replay}"
     if len(trials) > MOST_TRIALS:
@@ -269,10 +269,10 @@ def _where(report: Report) -> str:
 def _compared(report: Report) -> str:
     """How many results were compared, where that is not all of them, and why."""
     tally = report.tally
-    if report.reference.fails and not tally.not_compared:
-        return "all failed with the same error, as without a kill" if tally.equal == tally.resumed else ""
     if not tally.not_compared:
-        return "" if report.reference.agreed.is_whole else "in the fields that two uncrashed runs agree on"
+        alike = "" if report.reference.agreed.is_whole else "in the fields that two uncrashed runs agree on"
+        is_same = report.reference.fails and tally.equal == tally.resumed and not alike
+        return "all failed with the same error, as without a kill" if is_same else alike
     why = "a step gave another value" if report.reference.has_result else "two uncrashed runs differ"
     why = "time ran out" if report.reference.has_result and RAN_OUT in tally.counts and not tally.varied else why
     why = "the agent itself varies" if tally.varies or report.reference.varies else why
@@ -313,7 +313,7 @@ def _uncompared(report: Report) -> Iterator[str]:
     found = uncompared_files(report)
     if found:
         named = ", ".join(legible(name) for name in found[:_MOST_FILES])
-        more = ", …" if len(found) > _MOST_FILES else ""
+        more = f" and {counted(len(found) - _MOST_FILES, 'more file')}" if len(found) > _MOST_FILES else ""
         yield f"It writes {named}{more}, and that was not compared: --compare PATH does."
 
 
