@@ -124,3 +124,14 @@ def endless() -> int:
 @perdure.agent
 def stamped() -> str:
     return f"{look(1)} {perdure.uuid()}"
+
+
+@perdure.effect(keyed=True)
+def stamp(what: str) -> str:
+    return post("stamp", f"{what}, by {os.getpid()}", perdure.current().key)
+
+
+@perdure.agent
+def stamping(what: str) -> str:
+    """Sends something else each time, under the same key."""
+    return stamp(what)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ from perdure.testing.crash.reference import compared
 from perdure.testing.crash.subject import Subject, agent_subject
 from perdure.testing.crash.tally import Fault, Tally, forgiven
 from perdure.testing.crashing import Crash, CrashFailed
-from tests.kit import doubter
+from tests.kit import clerk, doubter
 from tests.kit.campaigns import described
 from tests.kit.desk import Desk
 from tests.kit.test_modes_tools import needs_power
@@ -72,6 +73,13 @@ def test_failures_with_other_words_each_time_are_not_called_the_same(campaign: C
     told = reports.text(report)
     assert "results equal               1  in the fields that two uncrashed runs agree on" in told
     assert "the same error" not in told
+
+
+def test_other_request_under_the_same_key_is_a_fault(campaign: Campaign) -> None:
+    report = campaign(clerk.stamping, "form", at=("stamp:after_effect",))
+    (fault,) = report.tally.faults
+    assert fault.kind == "arguments"
+    assert re.fullmatch(r"stamp was asked for again under its key with form, by \d+, not form, by \d+", fault.what)
 
 
 def test_run_that_fails_otherwise_after_a_kill_is_a_fault(campaign: Campaign) -> None:

@@ -36,6 +36,7 @@ def judge_all(trial: Trial, last: Ended) -> None:
     else:
         _judge_effects(trial, is_done=is_done)
         _judge_arguments(trial)
+    _judge_resends(trial)
     if is_done:
         if varied or not trial.reference.has_result:
             trial.tally.not_compared += 1
@@ -158,6 +159,17 @@ def _judge_arguments(trial: Trial) -> None:
                 trial.fault("arguments", f"{found.name}@{key} was performed {_otherwise(found, known)}")
             if (key, found.attempt) in begun:
                 trial.tally.swaying.append(f"{found.name}@{key}")
+
+
+def _judge_resends(trial: Trial) -> None:
+    """What is asked for again under its key must be the same request: real outsides refuse a key with another one."""
+    requests = trial.account().requests
+    done = {(each.name, each.key): each.payload for each in requests if each.state == "done"}
+    again = {(each.name, each.key): each.payload for each in requests if each.state == "known"}
+    for name, key in sorted(again):
+        before, after = shown(done[name, key]), shown(again[name, key])
+        if done[name, key] != again[name, key]:
+            trial.fault("arguments", f"{name} was asked for again under its key with {after}, not {before}")
 
 
 def _judge_repeats(trial: Trial) -> None:
