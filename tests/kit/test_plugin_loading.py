@@ -77,7 +77,9 @@ class Project:
 
 
 def users_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "PYTEST_"))}
+    """What a user at a desk has: where `CI` is set, pytest tells everything a second time in its summary."""
+    ours = ("PERDURE_", "PYTEST_", "CI", "BUILD_NUMBER")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
 @pytest.fixture
