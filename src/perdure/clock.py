@@ -1,4 +1,4 @@
-"""The only place that reads time, randomness or the identity of this boot and process.
+"""The only place that reads time, randomness or the identity of this boot.
 
 Wall time is what people read; elapsed time is measured on the boot clock, which no clock jump can move. Where machines
 share a store, its time counts for all of them: whoever's own clock shows another keeps that instead.

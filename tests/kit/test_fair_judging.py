@@ -25,15 +25,6 @@ Campaign = Callable[..., Report]
 WINDOWS = ("before_intent", "after_receipt")
 
 
-@pytest.fixture
-def campaign(tmp_path: Path) -> Campaign:
-    def play(agent: Callable[..., Any], *args: Any, mode: str = "every", **options: Any) -> Report:
-        with Laboratory(agent_subject(agent, *args), Options(jobs=2, folder=str(tmp_path), **options)) as laboratory:
-            return laboratory.campaign(mode)
-
-    return play
-
-
 def kinds(report: Report) -> list[str]:
     return [fault.kind for fault in report.tally.faults]
 

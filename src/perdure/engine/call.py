@@ -214,8 +214,7 @@ def _sync_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, An
                 return _replayed(prepared, decision.done)
             return drive(flow(prepared))
         finally:
-            if prepared.active.journal.passed:
-                prepared.leave()
+            prepared.leave()
 
     return call
 
@@ -238,8 +237,7 @@ def _async_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, A
                 return _replayed(prepared, decision.done)
             return await drive_async(flow(prepared))
         finally:
-            if prepared.active.journal.passed:
-                prepared.leave()
+            prepared.leave()
 
     mark_coroutine_function(call)
     return call
