@@ -4,8 +4,6 @@ A journal is an ordered list of `Record`s. Each carries a digest over its own fi
 it, so a run's records form one chain; the `Run` row holds the chain's length and head, and a digest of its own.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable

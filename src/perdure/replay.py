@@ -371,6 +371,17 @@ def decide(journal: Journal, call: Call) -> Decision:
     return Fresh(entry.attempts + 1, entry.not_before, entry.forgiven, entry.since, entry.failure)
 
 
+def remembered(journal: Journal, key: str, name: str, arguments: bytes) -> Done | None:
+    """The completion of a step that was called just so, and returned; None where there is more to `decide`."""
+    entry = journal.entries.get(key)
+    if entry is None or entry.completion is None or entry.kind != "step":
+        return None
+    if entry.name != name or entry.arguments != arguments:
+        return None
+    done: Done = read_body(entry.completion)
+    return done if done.failure is None else None
+
+
 def left_over(journal: Journal, unvisited: Iterable[str]) -> Entry | None:
     """The first recorded call that the finished program never made."""
     return next((journal.entries[key] for key in unvisited), None)

@@ -35,6 +35,7 @@ from perdure.replay import (
     decide,
     is_patched,
     left_over,
+    remembered,
 )
 
 if TYPE_CHECKING:
@@ -347,3 +348,30 @@ def test_deciding_changes_nothing(history: list[tuple[str, str]], asked: int) ->
     journal = replayed(history)
     call = Call(KEYS[asked % 3], "send_email", b"ada", "effect")
     assert decide(journal, call) == decide(journal, call) == decide(replayed(history), call)
+
+
+MIXED = (
+    record(Kind.STEP, done("42")),
+    record(Kind.STEP, done(blob="ab" * 32)),
+    record(Kind.STEP, Done(failure=BROKEN)),
+    record(Kind.ATTEMPT, Attempt(1, BROKEN, next_at=9.0)),
+    record(Kind.INTENT, intended()),
+    record(Kind.RECEIPT, done('"sent"')),
+    record(Kind.VERDICT, settled("happened")),
+    record(Kind.ENDED, Ended(RunState.FAILED, reopened=(SEARCH.key,)), None),
+)
+ASKED = (
+    SEARCH,
+    Call(SEARCH.key, "search", b"eve", "step"),
+    Call(SEARCH.key, "other", b"ada", "step"),
+    Call(".9", "search", b"ada", "step"),
+)
+
+
+@given(st.lists(st.sampled_from(MIXED), max_size=5), st.sampled_from(ASKED))
+def test_what_is_remembered_is_what_would_be_decided(records: list[Record], call: Call) -> None:
+    journal = Journal(records)
+    decision = decide(journal, call)
+    completion = decision.done if isinstance(decision, Replayed) else None
+    returned = completion if completion is not None and completion.failure is None else None
+    assert remembered(journal, call.key, call.name, call.arguments) == returned

@@ -63,10 +63,9 @@ def digest_arguments(
 
     The order of keyword arguments does not count. The cache changes the time this takes and never the result.
     """
-    if type(arguments) is dict and len(arguments) <= _SHORT_MAP:
-        short = _short(arguments)
-        if short is not None:
-            return sha256(short).digest()[:DIGEST_BYTES]
+    short = _short(arguments) if type(arguments) is dict else None
+    if short is not None:
+        return sha256(short).digest()[:DIGEST_BYTES]
     named = list(enumerate(arguments)) if isinstance(arguments, tuple) else sorted(arguments.items())
     written = []
     for name, value in named:
@@ -124,6 +123,8 @@ class PrefixCache:
 
 def _short(arguments: dict[str, Any]) -> bytes | None:
     """What is hashed, for a few small plain arguments, written in one go; None where they need a closer look."""
+    if len(arguments) > _SHORT_MAP:
+        return None
     for value in arguments.values():
         kind = type(value)
         if kind in _FEW and len(value) > _FEW[kind]:  # it may be hashed apart; a wrong guess only costs time

@@ -189,18 +189,31 @@ class Active:
             self._change_state(call.key)
         decision = decide(self.journal, call)
         if type(decision) is Replayed:
-            done = decision.done
-            self.replayed += 1
-            self.saved_seconds += done.seconds
-            if done.cost is not None:
-                self.saved = added(self.saved, done.cost)
-            if done.state or done.dropped:
-                self._note_state(done)
+            self._count(decision.done)
         elif type(decision) is Verdicted:
             self.replayed += 1
         elif not self._announced:
             self.announce()
         return decision
+
+    @property
+    def is_recalling(self) -> bool:
+        """Whether the next call may be one that was made before, in a replay that has nothing else to mind."""
+        is_plain = bool(self.unvisited) and not self._changes and not self.journal.passed
+        return is_plain and self.signal is None and not self.deadline_at and self.pid == clock.process_id()
+
+    def recall(self, key: str, done: Done) -> None:
+        """The call of this key was made, and ended as it had before."""
+        self.unvisited.pop(key, None)
+        self._count(done)
+
+    def _count(self, done: Done) -> None:
+        self.replayed += 1
+        self.saved_seconds += done.seconds
+        if done.cost is not None:
+            self.saved = added(self.saved, done.cost)
+        if done.state or done.dropped:
+            self._note_state(done)
 
     def descend(self, origin: Origin, records: Sequence[Record]) -> None:
         """Be a fork: what it has from the other run stays that run's, and what it was given is set in its place."""

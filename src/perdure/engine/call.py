@@ -17,7 +17,7 @@ from perdure.engine.signature import Signature, checked_name, is_storable_text, 
 from perdure.errors import ApprovalDenied, JournalDiverged, NotInRun, UsageError, saved_steps
 from perdure.policy import Retry
 from perdure.records import Passed, RunState, WaitReason
-from perdure.replay import Call, CallKind, Diverged, Replayed
+from perdure.replay import Call, CallKind, Diverged, Replayed, remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 KEY_CHARACTERS: Final = 1000
 _IMMUTABLE: Final = frozenset({str, int, float, bool, bytes, type(None)})
 _ATTRIBUTE: Final = "__perdure_call__"
+_UNKNOWN: Final = object()
+"""Stands for a value that has to be found out in another way."""
 
 
 class Spec:
@@ -114,7 +116,7 @@ class Prepared(Generic[S]):
         """The value a completed call left, or the failure it raised."""
         if done.failure is not None:
             raise self.failed(rebuild(done.failure, self.spec.known_exception, name=self.spec.name))
-        sealed = self.active.load_value(done.value, done.blob) if done.blob else bytes(done.value)
+        sealed = self.active.load_value(done.value, done.blob)
         try:
             return self.spec.signature.unseal(sealed)
         except ValueError as error:
@@ -203,10 +205,15 @@ def spec_of(function: object) -> Spec | None:
 
 
 def _sync_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
+    is_plain = _is_plain(spec)
+
     def call(*args: Any, **kwargs: Any) -> Any:
         frame = current_frame()
         if frame is None or frame.body:
             return _plain(spec, frame, args, kwargs)
+        value = _recalled(spec, frame, args, kwargs) if is_plain else _UNKNOWN
+        if value is not _UNKNOWN:
+            return value
         prepared = Prepared(spec, frame, args, kwargs)
         decision = prepared.decision
         try:
@@ -221,12 +228,14 @@ def _sync_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, An
 
 def _async_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
     """The key is taken when the function is called, before anything is awaited."""
+    is_plain = _is_plain(spec)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         frame = current_frame()
         if frame is None or frame.body:
             return _plain(spec, frame, args, kwargs)
-        coroutine: Any = perform(Prepared(spec, frame, args, kwargs))
+        value = _recalled(spec, frame, args, kwargs) if is_plain else _UNKNOWN
+        coroutine: Any = perform(Prepared(spec, frame, args, kwargs)) if value is _UNKNOWN else _given(value)
         coroutine.__qualname__ = spec.function.__qualname__
         return coroutine
 
@@ -241,6 +250,36 @@ def _async_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, A
 
     mark_coroutine_function(call)
     return call
+
+
+async def _given(value: Any) -> Any:
+    return value
+
+
+def _is_plain(spec: Spec) -> bool:
+    return spec.kind == "step" and spec.key is None
+
+
+def _recalled(spec: Spec, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a plain step returned before, found with the least that this takes: a long run is resumed by thousands.
+
+    Whatever is not as plain is left as it was, to be `Prepared`.
+    """
+    active = frame.active
+    if active is None or not active.is_recalling:
+        return _UNKNOWN
+    digest = codec.digest_arguments(spec.signature.bind(args, kwargs), of=spec.name, cache=active.prefixes)
+    key = frame.scope.next_key
+    done = remembered(active.journal, key, spec.name, digest)
+    if done is None:
+        return _UNKNOWN
+    try:
+        value = spec.signature.unseal(active.load_value(done.value, done.blob))
+    except ValueError:
+        return _UNKNOWN
+    frame.scope.calls += 1
+    active.recall(key, done)
+    return value
 
 
 def _replayed(prepared: Prepared[S], done: Done) -> Any:

@@ -52,9 +52,14 @@ class Scope:
         self.parent = parent
         self.worker = worker
 
-    def take_key(self) -> str:
+    @property
+    def next_key(self) -> str:
         """The key of the next call in this scope."""
-        key = f"{self.path}.{self.calls}"
+        return f"{self.path}.{self.calls}"
+
+    def take_key(self) -> str:
+        """The same, for the call that is made now."""
+        key = self.next_key
         self.calls += 1
         return key
 

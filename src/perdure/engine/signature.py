@@ -13,7 +13,6 @@ from perdure.telemetry.text import legible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PLAIN: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
 _NAME_CHARACTERS: Final = 200
 _SHOWN_CHARACTERS: Final = 200
 _SHOWN_VALUE_CHARACTERS: Final = 40
@@ -39,23 +38,37 @@ class Signature:
         self.is_async = inspect.iscoroutinefunction(function)
         self._signature = inspect.signature(function)
         self._names = tuple(self._signature.parameters)
-        self._defaults = {name: parameter.default for name, parameter in self._signature.parameters.items()}
-        is_plain = all(parameter.kind in _PLAIN for parameter in self._signature.parameters.values())
-        needed = sum(default is inspect.Parameter.empty for default in self._defaults.values())
-        self._by_place = range(needed, len(self._names) + 1) if is_plain else range(0)
-        """How many arguments may be given by their places alone, and bound without a closer look."""
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by parameter name, defaults filled in; raises TypeError like the call itself would."""
-        if not kwargs and len(args) in self._by_place:
-            given = dict(zip(self._names, args))  # noqa: B905 - asked at every step, and saying it costs as much again
-            return given if len(args) == len(self._names) else self._defaults | given
+        if self._named is not None:
+            try:
+                return self._named(*args, **kwargs)
+            except TypeError:
+                pass  # bound again below, where the misfit is put into words
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self.function.__qualname__}(): {error}") from None
         bound.apply_defaults()
         return bound.arguments
+
+    @functools.cached_property
+    def _named(self) -> Callable[..., dict[str, Any]] | None:
+        """A function of the same parameters that answers with its arguments by name; None where there are stars.
+
+        Python binds arguments at every call of it, in a fraction of the time that a signature needs.
+        """
+        parameters = self._signature.parameters
+        if any(parameter.kind in STARS for parameter in parameters.values()):
+            return None
+        listed = str(inspect.Signature([_written(parameter) for parameter in parameters.values()])).strip("()")
+        named = ", ".join(f"{name!r}: {name}" for name in parameters)
+        defaults = {name: parameter.default for name, parameter in parameters.items()}
+        function: Callable[..., dict[str, Any]] = eval(  # noqa: S307 - of names that Python has taken for names
+            f"lambda {listed}: {{{named}}}", {"defaults": defaults}
+        )
+        return function
 
     def takes(self, name: str) -> bool:
         """Whether there is a parameter of this name."""
@@ -89,6 +102,22 @@ class Signature:
     @functools.cached_property
     def _annotations(self) -> tuple[object, dict[str, object]]:
         return codec.resolve_annotations(self.function)
+
+
+def _written(parameter: inspect.Parameter) -> inspect.Parameter:
+    """The parameter as source: without its annotation, and with its default looked up by its name."""
+    default = parameter.default if parameter.default is parameter.empty else _Default(parameter.name)
+    return parameter.replace(annotation=parameter.empty, default=default)
+
+
+class _Default:
+    """Is written as the place where the default of a parameter is found."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"defaults[{self._name!r}]"
 
 
 def is_storable_text(text: object, characters: int) -> bool:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from perdure.records import Kind, RunState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from perdure.records import Record, Run
 
 _HERE: Final = Path(__file__).parent  # not by importlib.resources, which takes as long to import as all of a store
@@ -25,12 +27,25 @@ def load_queries(store: str) -> dict[str, str]:
     return {name: _squeezed(text) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
+class Revision:
+    """One numbered schema file; its statements are read when they are wanted, for most stores have them already."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._statements)
+
+    @functools.cached_property
+    def _statements(self) -> tuple[str, ...]:
+        blocks = self._path.read_text(encoding="utf-8").split("\n;\n")
+        return tuple(filter(None, map(_squeezed, blocks)))
+
+
 @functools.cache
-def load_schema(store: str) -> tuple[tuple[str, ...], ...]:
-    """The numbered schema files in order, each as its statements; they are asked for whenever a store is opened."""
-    numbered = sorted((_HERE / store / "schema").glob("*.sql"))
-    blocks = (entry.read_text(encoding="utf-8").split("\n;\n") for entry in numbered)
-    return tuple(tuple(filter(None, map(_squeezed, each))) for each in blocks)
+def load_schema(store: str) -> tuple[Revision, ...]:
+    """Every schema file of a store in order; how many there are is asked whenever one is opened."""
+    return tuple(map(Revision, sorted((_HERE / store / "schema").glob("*.sql"))))
 
 
 def only_grows(run: Run, records: tuple[Record, ...]) -> bool:

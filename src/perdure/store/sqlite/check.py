@@ -14,7 +14,7 @@ from perdure.store.protocol import Finding
 from perdure.store.sqlite.loss import missing, verified_losses
 from perdure.store.sqlite.repair import stored_blob
 from perdure.store.sqlite.schedules import schedules_of
-from perdure.store.sqlite.statements import Q, count_commits, fetch, run_at
+from perdure.store.sqlite.statements import Q, count_commits, fetch, journal_rows, run_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,7 +90,7 @@ def _run_findings(connection: apsw.Connection) -> Iterator[Finding | Run]:
 def _run_finding(connection: apsw.Connection, number: int) -> Finding | Run:
     run = run_at(connection, number)
     prefix = sound_prefix(
-        trusted_prefix(run, connection.execute(Q["load_journal"], (number,))),
+        trusted_prefix(run, journal_rows(connection, number)),
         lambda digest: stored_blob(connection, digest),
     )
     return finding_of(run, prefix)

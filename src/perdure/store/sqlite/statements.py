@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import apsw
 import msgspec
@@ -11,12 +12,35 @@ from perdure import typed
 from perdure.records import Record, Run, Worker
 from perdure.store.sql import load_queries
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 Q: Final = load_queries("sqlite")
+
+_LOT: Final = 64
 
 
 def fetch(connection: apsw.Connection, name: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every row a named statement answers with."""
     return connection.execute(Q[name], arguments).fetchall()
+
+
+def journal_rows(connection: apsw.Connection, number: int) -> Iterator[tuple[Any, ...]]:
+    """The records of the run with this number, in order, as far as they can be read."""
+    return _in_lots(connection.execute(Q["load_journal"], (number,)))
+
+
+def _in_lots(rows: apsw.Cursor) -> Iterator[tuple[Any, ...]]:
+    """The same rows, many read at once: a statement that takes turns with whoever digests its rows slows both down."""
+    lot: list[tuple[Any, ...]] = []
+    while True:
+        try:
+            lot.extend(islice(rows, _LOT))
+        finally:  # what comes before a row that cannot be read is given out all the same
+            yield from lot
+        if len(lot) < _LOT:
+            return
+        lot.clear()
 
 
 def run_of(row: tuple[Any, ...]) -> Run:

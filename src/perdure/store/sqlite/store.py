@@ -80,7 +80,16 @@ from perdure.store.sqlite.prune import Survey, compact, prunable, prune
 from perdure.store.sqlite.queues import admit, counted, in_line, is_upkeep_due, queues_of, ready, take, wake
 from perdure.store.sqlite.repair import find_run, repair
 from perdure.store.sqlite.schedules import change_schedule, debounce, debounces_of, keep_debounce, schedules_of
-from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, replace_run, run_of, worker_of
+from perdure.store.sqlite.statements import (
+    Q,
+    count_commits,
+    fetch,
+    insert_record,
+    journal_rows,
+    replace_run,
+    run_of,
+    worker_of,
+)
 from perdure.store.sqlite.transaction import Pen, Transaction
 from perdure.store.sqlite.whole import read_whole, write_whole
 
@@ -522,7 +531,7 @@ class SqliteStore:
             if not rows:
                 raise unknown_run(run_id, self.location)
             run = verified_run(run_of(rows[0]))
-            return verified(run, reader.execute(Q["load_journal"], (rows[0][0],)))
+            return verified(run, journal_rows(reader, rows[0][0]))
 
     def load_blob(self, digest: bytes) -> bytes:
         """A large value, verified against its address."""

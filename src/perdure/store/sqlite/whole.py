@@ -10,7 +10,7 @@ import msgspec
 from perdure.records import Mail, Run
 from perdure.store.chain import heard_of, unknown_run, verified, verified_mail, verified_run
 from perdure.store.protocol import Whole
-from perdure.store.sqlite.statements import Q, fetch, insert_record, run_of
+from perdure.store.sqlite.statements import Q, fetch, insert_record, journal_rows, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ def read_whole(connection: apsw.Connection, run_id: str, *, location: str) -> Wh
     if not rows:
         raise unknown_run(run_id, location)
     run = verified_run(run_of(rows[0]))
-    records = verified(run, connection.execute(Q["load_journal"], (rows[0][0],)))
+    records = verified(run, journal_rows(connection, rows[0][0]))
     mail = [verified_mail(Mail(*row)) for row in fetch(connection, "read_mail", (run_id,))]
     return Whole(run, tuple(records), tuple(mail))
 

@@ -35,7 +35,8 @@ def rehearse() -> None:
     """Learn what the first run of any process learns: a fifth of what a short one does, and none of it is its own."""
     with contextlib.suppress(OSError):  # installed without its source
         inspect.getsource(rehearse)  # by the grammar of Python's tokens, as the source of any agent is found
-    load_schema("sqlite")
+    for revision in load_schema("sqlite"):
+        tuple(revision)
     for body in BODY_OF.values():
         typed.known(body)
 
