@@ -306,6 +306,22 @@ def test_an_agent_that_swallows_the_signal_of_a_divergence_stays_parked() -> Non
     assert state_of("r") == "waiting (parked)"
 
 
+def test_an_agent_that_swallows_the_signal_of_a_divergence_is_given_nothing_recorded_either() -> None:
+    world.killed_at("ranked", lambda: perdure.run(agent, "LH", run_id="r"))
+
+    def swallowing(query: str) -> str:
+        try:
+            extra()
+        except BaseException:  # noqa: BLE001 - the worst an agent can do
+            world.note(rank(f"found {query}"))
+        return "never"
+
+    code[0] = swallowing
+    with pytest.raises(JournalDiverged):
+        perdure.run(agent, "LH", run_id="r")
+    assert world.lines == ["search LH", "rank found LH"]
+
+
 def test_a_recorded_result_that_no_longer_fits_its_type_parks_the_run() -> None:
     kind: list[Any] = [Flight]
 

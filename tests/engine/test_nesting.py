@@ -294,6 +294,20 @@ def test_a_step_in_another_process_is_refused_and_the_run_unharmed(child: str) -
     assert state_of("r") == "completed"
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_recorded_step_is_refused_in_a_forked_child_as_any_other() -> None:
+    @perdure.agent
+    def agent() -> int:
+        code = _forked() if world.lines else -1
+        step("in a child")
+        world.moment("recorded")
+        return code
+
+    world.killed_at("recorded", lambda: perdure.run(agent, run_id="r"))
+    assert perdure.run(agent, run_id="r") == 0
+    assert (world.lines, state_of("r")) == (["in a child"], "completed")
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_step_in_a_process_pool_is_refused_and_the_pool_still_computes(method: str) -> None:
     @perdure.agent

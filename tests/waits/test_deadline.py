@@ -117,6 +117,19 @@ def test_an_agent_cannot_catch_its_deadline_and_go_on(is_async: bool, manual_clo
     assert (state_of("r"), world.lines) == ("failed", [])
 
 
+def test_a_deadline_that_passes_while_a_run_is_replayed_is_heeded_there(manual_clock: ManualClock) -> None:
+    @perdure.agent
+    def agent() -> None:
+        manual_clock.pass_seconds(2 * HOUR if world.lines else 0.0)
+        world.note(f"given {work('a')}")
+        world.moment("given")
+
+    world.killed_at("given", lambda: perdure.run(agent, run_id="r", deadline=HOUR))
+    with _late():
+        perdure.run(agent, run_id="r")
+    assert (state_of("r"), world.lines) == ("failed", ["a", "given a"])
+
+
 def test_within_its_deadline_a_run_is_not_disturbed(manual_clock: ManualClock) -> None:
     assert perdure.run(sleeps, run_id="r", deadline="3h") == "ada"
     assert world.lines == ["first", "sent to ada"]
