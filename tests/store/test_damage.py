@@ -12,6 +12,7 @@ import random
 import shutil
 from typing import TYPE_CHECKING, Any, Final
 
+import apsw
 import msgspec
 import pytest
 from msgspec import Struct
@@ -23,7 +24,7 @@ from perdure.store.chain import is_whole, trusted_prefix, verified_run
 from perdure.store.protocol import Finding
 from perdure.store.sqlite import SqliteStore
 from perdure.testing.crash.damage import written_bytes
-from tests.store.journals import claimed, created, ending, intent, land, large_step, letter, new_run, step
+from tests.store.journals import claimed, created, ending, held_run, intent, land, large_step, letter, new_run, step
 from tests.summary import note
 
 if TYPE_CHECKING:
@@ -342,3 +343,18 @@ def test_flipped_bit_in_the_structure_is_never_silent(original: Original, tmp_pa
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_cut_file_is_never_silent(original: Original, tmp_path: Path, chunk: int) -> None:
     assert_nothing_silent(original, tmp_path / "copy", f"cut-{chunk}", CUTS, cut)
+
+
+@pytest.mark.parametrize("number", [3, 63, 64, 65, 150])
+def test_every_record_before_one_that_cannot_be_read_is_trusted(number: int, tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "perdure.db")
+    run = held_run(store)
+    while run.length < 200:
+        run = land(store, step(run))
+    damaging = apsw.Connection(str(store.path))
+    damaging.execute("UPDATE records SET body = CAST(x'ff' AS TEXT) WHERE seq = ?", (number,))
+    damaging.close()
+    with pytest.raises(CheckpointCorrupt, match=f"record {number} cannot be read") as corrupt:
+        store.load_journal("run-1")
+    assert corrupt.value.safe == f"records 0 to {number - 1} are trusted."
+    store.close()
