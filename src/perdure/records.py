@@ -4,11 +4,11 @@ A journal is an ordered list of `Record`s. Each carries a digest over its own fi
 it, so a run's records form one chain; the `Run` row holds the chain's length and head, and a digest of its own.
 """
 
-import hashlib
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
+from hashlib import sha256
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -590,7 +590,7 @@ def record_digest(run_id: str, before: bytes, record: Record) -> bytes:
 
 def fields_digest(run_id: bytes, before: bytes, fields: tuple[Any, ...]) -> bytes:
     """The same for fields that are not a record yet."""
-    return hashlib.sha256(before + run_id + _encode_fields(fields)).digest()[:DIGEST_BYTES]
+    return sha256(before + run_id + _encode_fields(fields)).digest()[:DIGEST_BYTES]
 
 
 def run_digest(run: Run) -> bytes:
@@ -621,7 +621,7 @@ def run_digest(run: Run) -> bytes:
     placed = (run.queue, run.priority, run.tenant, run.turn, run.version)
     if placed != (DEFAULT_QUEUE, 0, "", 0, ""):
         fields = (*fields, *placed)
-    return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
+    return sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
 
 
 def sealed_run(run: Run) -> Run:
@@ -632,7 +632,7 @@ def sealed_run(run: Run) -> Run:
 def mail_digest(mail: Mail) -> bytes:
     """The digest over what a mail says and whether it was taken: taken twice, or never, it would be as wrong."""
     fields = (mail.run_id, mail.kind, mail.key, mail.body, mail.by, mail.at, mail.taken)
-    return hashlib.sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
+    return sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
 
 
 def sealed_schedule(schedule: Schedule) -> Schedule:
@@ -651,7 +651,7 @@ def is_whole_row(row: Schedule | Debounce) -> bool:
 
 
 def _row_digest(row: Schedule | Debounce) -> bytes:
-    return hashlib.sha256(_encode_fields(msgspec.structs.astuple(row)[:-1])).digest()[:DIGEST_BYTES]
+    return sha256(_encode_fields(msgspec.structs.astuple(row)[:-1])).digest()[:DIGEST_BYTES]
 
 
 def undo_id(run_id: str, number: int = 1) -> str:
@@ -660,7 +660,7 @@ def undo_id(run_id: str, number: int = 1) -> str:
     Once it was cancelled, the next one may: each that comes after a cancelled one has the next number.
     """
     place = run_id if number == 1 else f"{run_id}\n{number}"
-    return f"undo-{hashlib.sha256(place.encode()).hexdigest()[:DIGEST_BYTES]}"
+    return f"undo-{sha256(place.encode()).hexdigest()[:DIGEST_BYTES]}"
 
 
 def tick_id(schedule: str, tick_at: float) -> str:
@@ -680,7 +680,7 @@ def is_own_id(run_id: str) -> bool:
 
 def blob_digest(content: bytes) -> bytes:
     """The address of a large value: the digest of its content."""
-    return hashlib.sha256(content).digest()
+    return sha256(content).digest()
 
 
 def extended(  # the changes are fields of Run, checked by msgspec

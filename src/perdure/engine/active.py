@@ -189,7 +189,7 @@ class Active:
             self._change_state(call.key)
         decision = decide(self.journal, call)
         if type(decision) is Replayed:
-            self._count(decision.done)
+            self.recall(call.key, decision.done)
         elif type(decision) is Verdicted:
             self.replayed += 1
         elif not self._announced:
@@ -205,9 +205,6 @@ class Active:
     def recall(self, key: str, done: Done) -> None:
         """The call of this key was made, and ended as it had before."""
         self.unvisited.pop(key, None)
-        self._count(done)
-
-    def _count(self, done: Done) -> None:
         self.replayed += 1
         self.saved_seconds += done.seconds
         if done.cost is not None:

@@ -235,7 +235,8 @@ def load(session: Session, run: Run, *, new: Sequence[Record] = (), quietly: boo
             hand_on(session.store, earlier, run.run_id)
         records = list(new) or session.store.load_journal(run.run_id)
         journal = Journal(records, suspects=run.suspects)
-        active = Active(session.store, session.writer, run, journal, before="" if quietly else _before(records))
+        before = "" if quietly else _before(journal, records)
+        active = Active(session.store, session.writer, run, journal, before=before)
         started = journal.started()
         active.deadline_at = started.deadline_at
         if started.forked_from is not None:
@@ -278,12 +279,12 @@ def recorded_arguments(active: Active, spec: AgentSpec) -> inspect.BoundArgument
         raise active.diverge(f"{spec.name} with {given}", str(error)) from error
 
 
-def _before(records: list[Record]) -> str:
+def _before(journal: Journal, records: list[Record]) -> str:
     """What became of the delivery before this one; empty for the first."""
-    deliveries = [record for record in records if record.kind == Kind.DELIVERY]
+    deliveries = journal.deliveries
     if len(deliveries) < 2:  # noqa: PLR2004 - the first delivery resumes nothing
         return ""
-    origin = read_body(records[0]).forked_from
+    origin = journal.started().forked_from
     if origin is not None and deliveries[-2].seq < origin.records:
         return f"it is a fork of {origin.name} at step {origin.at}"
     last: Delivery = read_body(deliveries[-1])
