@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 APPLICATION_ID: Final = 0x50524455
 """`PRDU`: how file tools and we ourselves recognise one of our databases."""
 
-LOG_PAGES: Final = 256
-"""How long the log may grow, in pages: a log that is written over again syncs quicker than one that grows."""
+LOG_PAGES: Final = 1000
+"""How long the log grows, in pages, before it is moved into the database, which takes two more syncs."""
 
 _HEADER: Final = b"SQLite format 3\0"
 _SAFE_FROM: Final = (3, 51, 3)
