@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -122,7 +121,7 @@ class _Pool:
     def __init__(self, agents: Agents, *, at_once: int) -> None:
         self._agents = agents
         self._threads = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="perdure-resume")
-        self._stopping = threading.Event()
+        self._is_stopping = False
         self._ended: list[Outcome] = []
 
     def run(self, choices: list[Choice]) -> list[Outcome]:
@@ -130,7 +129,7 @@ class _Pool:
         with own_output(), self._heeding_interrupts():
             self._gather({self._threads.submit(self._resume, choice.run) for choice in choices})
         self._threads.shutdown()
-        if self._stopping.is_set():
+        if self._is_stopping:
             raise self._interrupted(len(choices))
         return self._ended
 
@@ -143,9 +142,9 @@ class _Pool:
 
         def note(number: int, frame: object) -> None:
             del number, frame
-            if self._stopping.is_set():
+            if self._is_stopping:
                 os._exit(INTERRUPTED_EXIT_CODE)
-            self._stopping.set()
+            self._is_stopping = True
 
         before = signal.getsignal(signal.SIGINT)
         if before is not signal.SIG_IGN:  # whoever started us wants it ignored
@@ -166,7 +165,7 @@ class _Pool:
                     self._ended.append(outcome)
                     tell(_outcome_line(outcome))
                     _tell_next(outcome)
-            if self._stopping.is_set():
+            if self._is_stopping:
                 self._stop(pending, is_told=is_told)
                 is_told = True
 
@@ -186,14 +185,14 @@ class _Pool:
         )
 
     def _resume(self, run: Run) -> Outcome | None:
-        if self._stopping.is_set():
+        if self._is_stopping:
             return None
         store, saved = session().store, Saved()
         try:
             saved = saved_of(Journal(store.load_journal(run.run_id)))
             engine.resume(self._agents[run.agent], run, pardon=False, waits=False)
         except BaseException as error:  # noqa: BLE001 - one run's end, whatever it is, is no other run's
-            words, code = _words_of(error, is_stopping=self._stopping.is_set())
+            words, code = _words_of(error, is_stopping=self._is_stopping)
             kind = _kind_of(error, words)
             saved = Saved() if isinstance(error, RunHeld) else saved
         else:

@@ -26,6 +26,7 @@ from perdure.settings import Given, choose, current_settings
 from perdure.telemetry.log import write_line
 from perdure.worker import Limits, Worker
 from perdure.worker.aftermath import Plan
+from perdure.worker.asked import STOPS, Asked, Bell
 from perdure.worker.declaration import declaration_of
 from perdure.worker.health import Health, listener_at
 from perdure.worker.line import Declared, Ended, Finished, Line, Ready, Refused, Took
@@ -43,7 +44,6 @@ _MEGABYTE: Final = 1_000_000
 _DAY_SECONDS: Final = 86_400.0
 _EXIT_MARGIN_SECONDS: Final = 0.3
 """What leaving takes, kept free at the end of the grace period."""
-_STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Worked(Struct, frozen=True):
@@ -89,7 +89,8 @@ def worker(
     """Execute runs of the agents in these files or modules: accepted, abandoned by a dead process, or due.
 
     Any number of workers may share a store. SIGTERM or Ctrl-C drains: nothing more is taken, the current steps are
-    finished and recorded, and others go on from there. A step that outlasts --grace is left to them as well.
+    finished and recorded, and others go on from there. A step that outlasts --grace is left to them as well. Asked
+    again, a second or more later, it leaves at once.
 
     The work is done in a child process. One that dies is replaced, and how it died is kept: see perdure workers.
     """
@@ -131,7 +132,7 @@ def _work(apps: tuple[str, ...], limits: Limits, listener: socket | None, *, gra
     taken = Taken()
     events.subscribe(taken, events.RunTaken)
     opened, working, _ = _opened(apps, limits)
-    asked = threading.Event()
+    asked = Bell()
     with Heeding(asked), Health(listener, working):
         left = _drained(working, asked, grace_seconds=lambda: grace_seconds)
     if mode.as_json:
@@ -215,7 +216,7 @@ def _specs(apps: tuple[str, ...]) -> dict[str, AgentSpec]:
     return {name: spec_of(function) for name, function in agents.items()}
 
 
-def _drained(working: Worker, asked: threading.Event, *, grace_seconds: Callable[[], float]) -> tuple[str, ...]:
+def _drained(working: Worker, asked: Bell, *, grace_seconds: Callable[[], float]) -> tuple[str, ...]:
     """Work until somebody asks for an end and all has ended; the runs that had not when the grace was over."""
     faults: list[Exception] = []
     thread = threading.Thread(target=_noting, args=(working.work, faults), name="perdure-worker", daemon=True)
@@ -241,8 +242,8 @@ def _noting(work: Callable[[], None], faults: list[Exception]) -> None:
 class Heeding:
     """From the very moment at which it is made, signals that end a process ask this one to drain."""
 
-    def __init__(self, asked: threading.Event) -> None:
-        stops = [number for number in _STOPS if signal.getsignal(number) is not signal.SIG_IGN]
+    def __init__(self, asked: Bell) -> None:
+        stops = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
         ask = _asking(asked)
         self._before = {number: signal.signal(number, ask) for number in stops}
 
@@ -254,14 +255,13 @@ class Heeding:
             signal.signal(number, handler)
 
 
-def _asking(asked: threading.Event) -> Any:  # noqa: ANN401 - a signal handler
-    heard: set[int] = set()
+def _asking(asked: Bell) -> Any:  # noqa: ANN401 - a signal handler
+    heard = Asked()
 
     def ask(number: int, frame: object) -> None:
-        del frame
-        if number in heard and number != signal.SIGHUP:
-            os._exit(INTERRUPTED_EXIT_CODE)  # asked twice: the runs are those of a process that died
-        heard.add(number)
-        asked.set()
+        heard.note(number, frame)
+        if heard.is_impatient:
+            os._exit(INTERRUPTED_EXIT_CODE)  # the runs are those of a process that died
+        asked.ring()
 
     return ask

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import typed
+from perdure.worker.asked import Bell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,8 +76,8 @@ class Line:
     def __init__(self, *, hears: int, tells: int, parent: int, declared: str = "") -> None:
         self.declared = declared
         """What the worker before this one had declared."""
-        self.asked = threading.Event()
-        """Set once the parent wants the worker to drain."""
+        self.asked = Bell()
+        """Rings once the parent wants the worker to drain."""
         self.grace_seconds: float | None = None
         """How long its steps may go on then; None where that is left to the worker."""
         self._hears = hears
@@ -117,7 +118,7 @@ class Line:
             what, _, seconds = word.partition(b" ")
             if what == _DRAIN:
                 self.grace_seconds = float(seconds)
-                self.asked.set()
+                self.asked.ring()
         return bool(heard)
 
 

@@ -30,6 +30,7 @@ from perdure.worker.aftermath import (
     decide,
     why_none,
 )
+from perdure.worker.asked import STOPS, Asked
 from perdure.worker.child import OVERDUE_SECONDS, Child
 from perdure.worker.death import Famine, cause_of
 from perdure.worker.line import Line
@@ -45,7 +46,6 @@ INTERRUPTED: Final = 130
 
 _ASKED_TWICE: Final = "asked twice to end, so it left at once"
 _LOOK_SECONDS: Final = 1.0
-_STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _READ_BYTES: Final = 65536
 
 
@@ -69,7 +69,7 @@ class Supervisor:
         self._standin = Standin(listener)
         self._why = BEGINS
         self._before: dict[int, Any] = {}
-        self._asked: list[int] = []
+        self._asked = Asked()
         self._told = 0
         self._reloading = False
         self._watch = Watch()
@@ -92,7 +92,7 @@ class Supervisor:
                 self._why = why_none(child, decision)
                 match decision:
                     case Leave(code):
-                        return self._leave(child, INTERRUPTED if self._is_impatient() else code)
+                        return self._leave(child, INTERRUPTED if self._asked.is_impatient else code)
                     case Again(seconds):
                         is_over = self._pause(wakes, seconds)
                     case AwaitChange():
@@ -123,7 +123,7 @@ class Supervisor:
     def _fork(self, wakes: int) -> int:
         """Fork; a system that lacks the room just now is asked again."""
         while True:
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # the child must not note what is meant to end it
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # the child must not note what is meant to end it
             try:
                 pid = os.fork()
                 if not pid:
@@ -174,10 +174,10 @@ class Supervisor:
 
     def _obey(self, child: Child) -> None:
         """Pass on what we were asked: first to drain, then to leave at once."""
-        if len(self._asked) <= self._told:
+        if self._asked.times <= self._told:
             return
-        number, self._told = self._asked[-1], len(self._asked)
-        if self._is_impatient():
+        number, self._told = self._asked.last, self._asked.times
+        if self._asked.is_impatient:
             child.kill(_ASKED_TWICE)
         elif child.is_ready:
             child.ask_to_drain(self._plan.grace_seconds)
@@ -185,12 +185,8 @@ class Supervisor:
             os.kill(child.pid, number)  # there is nothing to finish, and loading may take for ever
             child.expect_end(self._plan.grace_seconds)
 
-    def _is_impatient(self) -> bool:
-        """Whether the same was asked twice: a terminal that goes away asks in more ways than one."""
-        return any(self._asked.count(number) > 1 for number in (signal.SIGTERM, signal.SIGINT))
-
     def _heed_change(self, child: Child) -> None:
-        if self._has_changed() and not self._asked and not self._reloading:
+        if self._has_changed() and not self._asked.times and not self._reloading:
             self._reloading = True
             if child.is_ready:
                 child.ask_to_drain(min(GRACE_SECONDS, self._plan.grace_seconds))
@@ -218,10 +214,10 @@ class Supervisor:
             self._deaths += 1
         elif self._row and not child.is_ready:
             self._row += 1  # the pauses grow also where it does not even begin
-        has_left = bool(self._asked) and os.waitstatus_to_exitcode(status) == INTERRUPTED
-        if self._is_impatient() or has_left:  # the worker may have heard it by itself, and left before we heard it
+        has_left = bool(self._asked.times) and os.waitstatus_to_exitcode(status) == INTERRUPTED
+        if self._asked.is_impatient or has_left:  # the worker may have heard it by itself, and left before we heard it
             child.killed_for = _ASKED_TWICE
-        asked, reloading = bool(self._asked), self._reloading
+        asked, reloading = bool(self._asked.times), self._reloading
         decision = decide(child, status, deaths=self._row, asked=asked, reloading=reloading, plan=self._plan)
         cause = child.killed_for or cause_of(status, starved=self._famine.took(child.pid, status))
         if has_died:
@@ -265,16 +261,16 @@ class Supervisor:
     def _pause(self, wakes: int, seconds: float) -> bool:
         """Wait so long; whether we were asked to end meanwhile."""
         until = clock.boot_seconds() + seconds
-        while not self._asked:
+        while not self._asked.times:
             self._rest((wakes,), until - clock.boot_seconds())
             if clock.boot_seconds() >= until:
                 break
-        return bool(self._asked)
+        return bool(self._asked.times)
 
     def _await_change(self, wakes: int) -> bool:
         """Wait until the code has changed; whether we were asked to end meanwhile."""
         events.publish(events.ChangeAwaited(self._plan.code))
-        while not self._asked:
+        while not self._asked.times:
             if self._has_changed():
                 return False
             self._pause(wakes, POLL_SECONDS)
@@ -282,7 +278,7 @@ class Supervisor:
 
     def _leave(self, child: Child, code: int) -> Left:
         until = clock.boot_seconds() + OVERDUE_SECONDS
-        while self._recorders and clock.boot_seconds() < until and not self._is_impatient():
+        while self._recorders and clock.boot_seconds() < until and not self._asked.is_impatient:
             self._reap()
             self._standin.answer(ENDED)
             clock.sleep(0.01)
@@ -296,8 +292,8 @@ class Supervisor:
         for end in (wakes, wake):
             os.set_blocking(end, False)
         before_wake = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        stops = [number for number in _STOPS if signal.getsignal(number) is not signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._note) for number in stops}
+        stops = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._asked.note) for number in stops}
         self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _wake_only)
         try:
             yield wakes
@@ -316,10 +312,6 @@ class Supervisor:
     def _heed_as_before(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-
-    def _note(self, number: int, frame: object) -> None:
-        del frame
-        self._asked.append(number)
 
 
 def record_death(settings: Settings, worker_id: str, cause: str) -> None:
