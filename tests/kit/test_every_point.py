@@ -174,14 +174,14 @@ effect.settle = settled
 def test_step_that_is_not_replayed_is_counted_as_run_again(campaign: Campaign) -> None:
     forgetful = """
 from perdure import replay
-from perdure.engine import active, call as calling
+from perdure.engine import active
 
 def decide(journal, call):
     decision = replay.decide(journal, call)
     return replay.Fresh() if type(decision) is replay.Replayed and call.kind == "step" else decision
 
 active.decide = decide
-calling.remembered = lambda *_: None
+active.remembered = lambda *_: None
 """
     report = campaign(clerk.note, 3, at=("look:recorded",), setup=forgetful)
     assert report.tally.rerun > 0

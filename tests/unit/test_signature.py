@@ -73,3 +73,13 @@ def test_arguments_are_those_that_python_would_bind(function: Callable[..., Any]
 
 def test_default_is_the_very_object_that_the_function_has() -> None:
     assert Signature(some, word="step").bind((1,), {})["third"] is SHARED
+
+
+@pytest.mark.parametrize("names", [["__debug__"], ["ª", "a"], ["ﬁ", "fi"]], ids=["__debug__", "a", "fi"])
+def test_names_that_no_def_could_have_are_bound_all_the_same(names: list[str]) -> None:
+    def tool(**arguments: int) -> None: ...
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    tool.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
+    given = {name: place for place, name in enumerate(names)}
+    assert Signature(tool, word="effect").bind((), given) == given

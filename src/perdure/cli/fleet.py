@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from perdure.asked import Asked
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.mode import mode
 from perdure.cli.options import command, looking
@@ -139,10 +140,11 @@ class _Pool:
 
         It is noted and not raised, so that it cannot come between two lines of ours and be lost.
         """
+        asked = Asked()
 
         def note(number: int, frame: object) -> None:
-            del number, frame
-            if self._is_stopping:
+            asked.note(number, frame)
+            if asked.is_impatient:
                 os._exit(INTERRUPTED_EXIT_CODE)
             self._is_stopping = True
 

@@ -12,6 +12,7 @@ import click
 from msgspec import Meta, Struct
 
 from perdure import clock, events
+from perdure.asked import STOPS, Asked, Bell
 from perdure.cli import ticks, worker_lines
 from perdure.cli.app import load_agents
 from perdure.cli.contract import refused
@@ -26,7 +27,6 @@ from perdure.settings import Given, choose, current_settings
 from perdure.telemetry.log import write_line
 from perdure.worker import Limits, Worker
 from perdure.worker.aftermath import Plan
-from perdure.worker.asked import STOPS, Asked, Bell
 from perdure.worker.declaration import declaration_of
 from perdure.worker.health import Health, listener_at
 from perdure.worker.line import Declared, Ended, Finished, Line, Ready, Refused, Took

@@ -47,7 +47,7 @@ from perdure.records import (
     extended,
     write_body,
 )
-from perdure.replay import Call, Decision, Entry, Journal, Replayed, Verdicted, decide, doubt_words
+from perdure.replay import Call, Decision, Entry, Journal, Replayed, Verdicted, decide, doubt_words, remembered
 from perdure.store import blobs
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Active:
             self._change_state(call.key)
         decision = decide(self.journal, call)
         if type(decision) is Replayed:
-            self.recall(call.key, decision.done)
+            self._count(decision.done)
         elif type(decision) is Verdicted:
             self.replayed += 1
         elif not self._announced:
@@ -202,9 +202,15 @@ class Active:
         is_plain = bool(self.unvisited) and not self._changes and not self.journal.passed
         return is_plain and self.signal is None and not self.deadline_at and self.pid == clock.process_id()
 
-    def recall(self, key: str, done: Done) -> None:
-        """The call of this key was made, and ended as it had before."""
-        self.unvisited.pop(key, None)
+    def recall(self, key: str, name: str, arguments: bytes) -> Done | None:
+        """How a step ended that was called just so before, and returned; from here on it counts as made."""
+        done = remembered(self.journal, key, name, arguments)
+        if done is not None:
+            self.unvisited.pop(key, None)
+            self._count(done)
+        return done
+
+    def _count(self, done: Done) -> None:
         self.replayed += 1
         self.saved_seconds += done.seconds
         if done.cost is not None:

@@ -8,6 +8,8 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from msgspec import Struct
+
 from perdure import clock, codec
 from perdure.engine.active import APPROVAL, Failed, Stop
 from perdure.engine.drive import drive, drive_async
@@ -17,7 +19,7 @@ from perdure.engine.signature import Signature, checked_name, is_storable_text, 
 from perdure.errors import ApprovalDenied, JournalDiverged, NotInRun, UsageError, saved_steps
 from perdure.policy import Retry
 from perdure.records import Passed, RunState, WaitReason
-from perdure.replay import Call, CallKind, Diverged, Replayed, remembered
+from perdure.replay import Call, CallKind, Diverged, Replayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
 KEY_CHARACTERS: Final = 1000
 _IMMUTABLE: Final = frozenset({str, int, float, bool, bytes, type(None)})
 _ATTRIBUTE: Final = "__perdure_call__"
-_UNKNOWN: Final = object()
-"""Stands for a value that has to be found out in another way."""
 
 
 class Spec:
@@ -116,11 +116,7 @@ class Prepared(Generic[S]):
         """The value a completed call left, or the failure it raised."""
         if done.failure is not None:
             raise self.failed(rebuild(done.failure, self.spec.known_exception, name=self.spec.name))
-        sealed = self.active.load_value(done.value, done.blob)
-        try:
-            return self.spec.signature.unseal(sealed)
-        except ValueError as error:
-            raise self.unloadable(error) from error
+        return returned(self.spec, self.active, done)
 
     def failed(self, error: Exception) -> Exception:
         """Remember that this call failed: if that ends the run, a resume attempts it anew."""
@@ -142,13 +138,7 @@ class Prepared(Generic[S]):
 
     def unloadable(self, error: Exception) -> BaseException:
         """Park: the recorded result does not fit the code's return type any more."""
-        run = self.active.row
-        reason = JournalDiverged(
-            f"Run {run.name}: the recorded result of {self.spec.name} no longer fits its return type: {error}",
-            safe=f"{saved_steps(run.steps)}.",
-            hint=f"make the return type of {self.spec.name} accept what it returned before, and start again",
-        )
-        return self.active.halt(Stop(RunState.WAITING, WaitReason.PARKED, reason))
+        return unloadable(self.spec, self.active, error)
 
     def _diverged(self, decision: Diverged) -> BaseException:
         recorded, called = decision.recorded, self.shown()
@@ -205,16 +195,13 @@ def spec_of(function: object) -> Spec | None:
 
 
 def _sync_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
-    is_plain = _is_plain(spec)
-
     def call(*args: Any, **kwargs: Any) -> Any:
         frame = current_frame()
         if frame is None or frame.body:
             return _plain(spec, frame, args, kwargs)
-        value = _recalled(spec, frame, args, kwargs) if is_plain else _UNKNOWN
-        if value is not _UNKNOWN:
-            return value
-        prepared = Prepared(spec, frame, args, kwargs)
+        prepared = _placed(spec, frame, args, kwargs)
+        if isinstance(prepared, Recalled):
+            return prepared.value()
         decision = prepared.decision
         try:
             if type(decision) is Replayed:
@@ -228,14 +215,13 @@ def _sync_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, An
 
 def _async_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, Any, Any]]) -> Callable[..., Any]:
     """The key is taken when the function is called, before anything is awaited."""
-    is_plain = _is_plain(spec)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         frame = current_frame()
         if frame is None or frame.body:
             return _plain(spec, frame, args, kwargs)
-        value = _recalled(spec, frame, args, kwargs) if is_plain else _UNKNOWN
-        coroutine: Any = perform(Prepared(spec, frame, args, kwargs)) if value is _UNKNOWN else _given(value)
+        prepared = _placed(spec, frame, args, kwargs)
+        coroutine: Any = prepared.value_later() if isinstance(prepared, Recalled) else perform(prepared)
         coroutine.__qualname__ = spec.function.__qualname__
         return coroutine
 
@@ -252,34 +238,54 @@ def _async_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, A
     return call
 
 
-async def _given(value: Any) -> Any:
-    return value
+def _placed(spec: S, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared[S] | Recalled:
+    """The call with its place taken; of a plain step that returned before, which is most of a resume, only what counts.
 
-
-def _is_plain(spec: Spec) -> bool:
-    return spec.kind == "step" and spec.key is None
-
-
-def _recalled(spec: Spec, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a plain step returned before, found with the least that this takes: a long run is resumed by thousands.
-
-    Whatever is not as plain is left as it was, to be `Prepared`.
+    Everything happens in the order in which `Prepared` does it, so that a call has the same key either way.
     """
     active = frame.active
-    if active is None or not active.is_recalling:
-        return _UNKNOWN
+    if spec.kind != "step" or spec.key is not None or active is None or not active.is_recalling:
+        return Prepared(spec, frame, args, kwargs)
     digest = codec.digest_arguments(spec.signature.bind(args, kwargs), of=spec.name, cache=active.prefixes)
-    key = frame.scope.next_key
-    done = remembered(active.journal, key, spec.name, digest)
-    if done is None:
-        return _UNKNOWN
+    key = frame.scope.take_key()
+    done = active.recall(key, spec.name, digest)
+    return Prepared(spec, frame, args, kwargs, key=key) if done is None else Recalled(spec, active, done)
+
+
+class Recalled(Struct, eq=False):
+    """One call of a step inside a run that had made it before."""
+
+    spec: Spec
+    active: Active
+    done: Done
+
+    def value(self) -> Any:
+        """What it returned; made only when it is wanted, which may be in another task than the call."""
+        return returned(self.spec, self.active, self.done)
+
+    async def value_later(self) -> Any:
+        """The same, to be awaited."""
+        return self.value()
+
+
+def returned(spec: Spec, active: Active, done: Done) -> Any:
+    """The value that a completed call left."""
+    sealed = active.load_value(done.value, done.blob)
     try:
-        value = spec.signature.unseal(active.load_value(done.value, done.blob))
-    except ValueError:
-        return _UNKNOWN
-    frame.scope.calls += 1
-    active.recall(key, done)
-    return value
+        return spec.signature.unseal(sealed)
+    except ValueError as error:
+        raise unloadable(spec, active, error) from error
+
+
+def unloadable(spec: Spec, active: Active, error: Exception) -> BaseException:
+    """Park: the recorded result does not fit the code's return type any more."""
+    run = active.row
+    reason = JournalDiverged(
+        f"Run {run.name}: the recorded result of {spec.name} no longer fits its return type: {error}",
+        safe=f"{saved_steps(run.steps)}.",
+        hint=f"make the return type of {spec.name} accept what it returned before, and start again",
+    )
+    return active.halt(Stop(RunState.WAITING, WaitReason.PARKED, reason))
 
 
 def _replayed(prepared: Prepared[S], done: Done) -> Any:

@@ -52,14 +52,9 @@ class Scope:
         self.parent = parent
         self.worker = worker
 
-    @property
-    def next_key(self) -> str:
-        """The key of the next call in this scope."""
-        return f"{self.path}.{self.calls}"
-
     def take_key(self) -> str:
-        """The same, for the call that is made now."""
-        key = self.next_key
+        """The key of the next call in this scope."""
+        key = f"{self.path}.{self.calls}"
         self.calls += 1
         return key
 

@@ -17,6 +17,9 @@ _NAME_CHARACTERS: Final = 200
 _SHOWN_CHARACTERS: Final = 200
 _SHOWN_VALUE_CHARACTERS: Final = 40
 _SHOWN_DEFAULT_CHARACTERS: Final = 60
+_ELSEWHERE: Final = ("__signature__", "__wrapped__")
+"""Where a function may have another signature from than its own."""
+
 STARS: Final[dict[object, str]] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 """What a def writes before a parameter that takes any number of arguments, by the kind of the parameter."""
 
@@ -57,15 +60,17 @@ class Signature:
     def _named(self) -> Callable[..., dict[str, Any]] | None:
         """A function of the same parameters that answers with its arguments by name; None where there are stars.
 
-        Python binds arguments at every call of it, in a fraction of the time that a signature needs.
+        Python binds arguments at every call of it, in a fraction of the time that a signature needs. It is made only
+        of names that are those of a `def`: others may come from anybody, such as a model that calls a tool.
         """
         parameters = self._signature.parameters
-        if any(parameter.kind in STARS for parameter in parameters.values()):
+        is_def = inspect.isfunction(self.function) and vars(self.function).keys().isdisjoint(_ELSEWHERE)
+        if not is_def or any(parameter.kind in STARS for parameter in parameters.values()):
             return None
         listed = str(inspect.Signature([_written(parameter) for parameter in parameters.values()])).strip("()")
         named = ", ".join(f"{name!r}: {name}" for name in parameters)
         defaults = {name: parameter.default for name, parameter in parameters.items()}
-        function: Callable[..., dict[str, Any]] = eval(  # noqa: S307 - of names that Python has taken for names
+        function: Callable[..., dict[str, Any]] = eval(  # noqa: S307 - of names that were compiled before
             f"lambda {listed}: {{{named}}}", {"defaults": defaults}
         )
         return function

@@ -76,6 +76,11 @@ class Rehearsal(Active):
         self._seen = -1
         self._since = 0.0
 
+    @property
+    def is_recalling(self) -> bool:
+        """Every call is decided on, so that each counts as a movement."""
+        return False
+
     def decide(self, call: Call) -> Decision:
         """What this call means; what a resume would do about it, where the journal does not say."""
         decision = super().decide(call)

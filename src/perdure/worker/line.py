@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import typed
-from perdure.worker.asked import Bell
+from perdure.asked import Bell
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from perdure import clock, events
+from perdure.asked import STOPS, Asked
 from perdure.errors import PerdureError, UsageError
 from perdure.settings import Settings
 from perdure.store import open_settings
@@ -30,7 +31,6 @@ from perdure.worker.aftermath import (
     decide,
     why_none,
 )
-from perdure.worker.asked import STOPS, Asked
 from perdure.worker.child import OVERDUE_SECONDS, Child
 from perdure.worker.death import Famine, cause_of
 from perdure.worker.line import Line

@@ -20,7 +20,7 @@ from perdure.store.chain import (
     trusted_prefix,
     walked,
 )
-from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, replace_run, run_at
+from perdure.store.sqlite.statements import Q, count_commits, fetch, insert_record, journal_rows, replace_run, run_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ def _whole_row(connection: apsw.Connection, run_id: str, number: int) -> Run | N
 
 
 def _prefix(connection: apsw.Connection, run: Run | None, run_id: str, number: int) -> Prefix:
-    rows = connection.execute(Q["load_journal"], (number,))
+    rows = journal_rows(connection, number)
     prefix = walked(run_id, rows) if run is None else trusted_prefix(run, rows)
     return sound_prefix(prefix, lambda digest: stored_blob(connection, digest))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import runpy
 import signal
 import sys
-import threading
 from pathlib import Path
 
 import click
 
+from perdure.asked import Bell
 from perdure.errors import PerdureError, UsageError
 from perdure.testing.model_server.invent import plain
 from perdure.testing.model_server.invent import use_tools as use_every_tool
@@ -32,14 +32,14 @@ def serve(*, port: int, script: Path | None, fresh_ids: bool, use_tools: bool, u
     except PerdureError as error:
         click.echo("\n".join(error.lines()), err=True)
         raise SystemExit(error.exit_code) from error
-    stopped = threading.Event()
+    stopped = Bell()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, lambda *_: stopped.ring())
     click.echo(model.url)
     if until_stdin_closes:
         sys.stdin.read()
     else:
-        stopped.wait()
+        stopped.wait(None)
     model.close()
 
 

@@ -58,8 +58,8 @@ class Bell:
         self.has_rung = True
         self._rings.put(None)
 
-    def wait(self, seconds: float) -> bool:
-        """Wait so long at most; whether it has rung."""
+    def wait(self, seconds: float | None) -> bool:
+        """Wait so long at most, or however long it takes; whether it has rung."""
         if not self.has_rung:
             with contextlib.suppress(Empty):
                 self._rings.get(timeout=seconds)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from perdure import clock
-from perdure.worker.asked import ECHO_SECONDS, STOPS, Asked, Bell
+from perdure.asked import ECHO_SECONDS, STOPS, Asked, Bell
 
 if TYPE_CHECKING:
     from types import FrameType
