@@ -15,7 +15,8 @@ import psycopg
 
 from perdure.cli import main
 from perdure.store.postgres import PostgresStore
-from perdure.store.sqlite import store as sqlite
+from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite import file as sqlite
 
 _VERBS = ("receive_runs", "close_runs", "release_runs")
 
@@ -57,7 +58,7 @@ def arm(countdown: Countdown) -> None:
     setattr(sqlite, "connect", connected)  # noqa: B010 - it is not ours to export
     psycopg.Connection.execute = executed  # type: ignore[method-assign]
     psycopg.Cursor.executemany = executed_many  # type: ignore[method-assign]
-    for store in (sqlite.SqliteStore, PostgresStore):
+    for store in (SqliteStore, PostgresStore):
         for verb in _VERBS:
             setattr(store, verb, _followed(getattr(store, verb), countdown))
 
