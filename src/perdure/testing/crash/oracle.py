@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import selectors
 import signal
 import socket
 import socketserver
@@ -19,17 +20,21 @@ import sys
 import threading
 from collections import Counter, defaultdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 from msgspec import Struct, field
 
-from perdure import typed
+from perdure import clock, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 OUTSIDE: Final = "PERDURE_CRASH_OUTSIDE"
 """The variable that names the address of the outside."""
 
 ANSWER_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.005
 
 
 class Body(Struct):
@@ -164,6 +169,8 @@ class Books:
 
     def __init__(self) -> None:
         self.lock = threading.Condition()
+        self.is_all_read: Callable[[], bool] = lambda: True
+        """Whether nothing that was sent to the outside is still unread."""
         self.accounts: dict[str, Account] = defaultdict(Account)
         self._delays: dict[str, float] = defaultdict(float)
         self._pids: dict[tuple[str, str], int] = {}
@@ -233,7 +240,11 @@ class Books:
     def _settle(self, *, trial: str) -> None:
         """Wait until nothing is on its way to the outside any more."""
         account = self.accounts[trial]
-        self.lock.wait_for(lambda: all(request.state != "received" for request in account.requests), ANSWER_SECONDS)
+        until = clock.elapsed_seconds() + ANSWER_SECONDS
+        while not (self.is_all_read() and all(request.state != "received" for request in account.requests)):
+            if clock.elapsed_seconds() > until:
+                return
+            self.lock.wait(_LOOK_SECONDS)
 
     def _account(self, *, trial: str) -> Any:
         self._settle(trial=trial)
@@ -325,13 +336,38 @@ class _Conversation(socketserver.StreamRequestHandler):
             self.wfile.write(json.dumps(self.server.books.answer(json.loads(line))).encode() + b"\n")
 
 
-class _Outside(ThreadingHTTPServer):
+class Outside(ThreadingHTTPServer):
+    """What effects are done to; it knows of every connection that it has let in."""
+
     daemon_threads = True
     request_queue_size = 512
 
     def __init__(self, books: Books) -> None:
         self.books = books
+        self._guard = threading.Lock()
+        self._connections: set[socket.socket] = set()
         super().__init__(("127.0.0.1", 0), _Deed)
+        books.is_all_read = self.is_all_read
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Let somebody in."""
+        with self._guard:
+            connection, address = super().get_request()
+            self._connections.add(connection)
+        return connection, address
+
+    def shutdown_request(self, request: Any) -> None:
+        """Nothing more comes from there."""
+        with self._guard:
+            self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def is_all_read(self) -> bool:
+        """Whether nobody waits to be let in, and nothing is left of what was sent, by the dead above all."""
+        with self._guard, selectors.DefaultSelector() as unread:
+            for each in (self.socket, *self._connections):
+                unread.register(each, selectors.EVENT_READ)
+            return not unread.select(0)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A sender that died is no news here: what it sent lands all the same."""
@@ -340,7 +376,7 @@ class _Outside(ThreadingHTTPServer):
 
 
 class _Deed(BaseHTTPRequestHandler):
-    server: _Outside
+    server: Outside
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
@@ -383,7 +419,7 @@ class _Deed(BaseHTTPRequestHandler):
 def serve() -> None:
     """Serve until whoever started this process is gone."""
     books = Books()
-    told, outside = _Told(books), _Outside(books)
+    told, outside = _Told(books), Outside(books)
     for server in (told, outside):
         threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdout.write(f"{told.server_address[1]} {outside.server_address[1]}\n")
