@@ -8,6 +8,8 @@ from benchmarks.sequential import ON_DISK, WARM_UP_STEPS, WRITTEN_BEHIND, peer_w
 from benchmarks.throughput import Limit, rows
 
 RUNS = 100
+STEPS = 100
+"""Of each run, also where it should be quick: with a few, it is the starts of the runs that are measured."""
 LIMIT = Limit(text="≥ 0.6 of raw group commit", at_least=0.6)
 
 
@@ -25,7 +27,7 @@ def measure(laboratory: Laboratory) -> list[Row]:
 
 def entries(laboratory: Laboratory) -> list[Entry]:
     """Return the raw limit of group commit, perdure, and the peers."""
-    long = {"runs": RUNS, "steps": laboratory.pick(quick=20, full=100), "warm_up": WARM_UP_STEPS}
+    long = {"runs": RUNS, "steps": STEPS, "warm_up": WARM_UP_STEPS}
     short = {"runs": RUNS, "steps": laboratory.pick(quick=3, full=20), "warm_up": peer_warm_up(laboratory)}
     rounds, peer_rounds = laboratory.pick(quick=5, full=9), laboratory.pick(quick=1, full=3)
     awaited = f"the same transactions, each row awaited by one of {RUNS} tasks"
