@@ -2,6 +2,8 @@
 
 A journal is an ordered list of `Record`s. Each carries a digest over its own fields and the digest of the record before
 it, so a run's records form one chain; the `Run` row holds the chain's length and head, and a digest of its own.
+
+Annotations are objects here and not texts: msgspec would compile each text anew when the first run meets its struct.
 """
 
 import re

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from perdure import clock, codec
+from perdure.asked import STOPS
 from perdure.cli.app import targeted_agent
 from perdure.cli.arguments import bound_arguments
 from perdure.cli.mode import is_terminal, mode
@@ -42,7 +43,6 @@ _REDRAW_SECONDS: Final = 0.1
 _SAFE: Final = "nothing was started."
 _SEEDS: Final = 2**31
 _SIGNALLED: Final = 128
-_STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BY_CHANCE: Final = ("random", "flip")
 
 
@@ -159,11 +159,11 @@ def _stoppable() -> Iterator[None]:
         return
 
     def stop(number: int, _frame: object) -> None:
-        for each in _STOPS:
+        for each in STOPS:
             signal.signal(each, signal.SIG_IGN)
         raise _Stopped(number)
 
-    before = {each: signal.signal(each, stop) for each in _STOPS}
+    before = {each: signal.signal(each, stop) for each in STOPS}
     try:
         yield
     finally:
