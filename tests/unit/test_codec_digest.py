@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.codec import PrefixCache, digest, digest_arguments
+from perdure.codec import PrefixCache, digest, digest_arguments, growth
 from perdure.errors import UnstorableValue
 
 
@@ -125,19 +126,23 @@ def test_order_does_not_count_where_python_ignores_it() -> None:
     assert digest_arguments({"a": Flight("LH1", 1.0)}) == digest_arguments({"a": FlightReordered(1.0, "LH1")})
 
 
+leaves = st.text(max_size=30) | st.none() | st.booleans() | st.sampled_from([0, 1, 2, 0.0, -0.0, 1.0, 2.0, 2**70])
 messages = st.lists(
-    st.fixed_dictionaries({"content": st.text(max_size=30), "score": st.floats(allow_nan=False, allow_infinity=False)}),
+    leaves
+    | st.dictionaries(st.text(max_size=3) | st.sampled_from([1, True]), leaves | st.lists(leaves), max_size=3)
+    | st.builds(Flight, st.text(), st.floats(allow_nan=False, allow_infinity=False)),
     max_size=12,
 )
 
 
-@given(st.lists(messages, max_size=6), st.integers(0, 12), st.binary(max_size=40))
-def test_the_cache_never_changes_a_digest(turns: list[list[Any]], kept: int, blob: bytes) -> None:
+@given(st.lists(messages, max_size=6), st.integers(0, 12), st.binary(max_size=40), st.sampled_from([0, 256]))
+def test_the_cache_never_changes_a_digest(turns: list[list[Any]], kept: int, blob: bytes, item_bytes: int) -> None:
     cache = PrefixCache(limit_bytes=2000)
     conversation: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(digest, "LARGE_BYTES", 8)
         patch.setattr(digest, "REFRESH_BYTES", 50)
+        patch.setattr(digest, "_LONG_ITEM_BYTES", item_bytes)
         for turn in turns:
             conversation = conversation[:kept] + turn
             arguments = {
@@ -157,6 +162,128 @@ def test_a_conversation_that_grows_by_small_steps_keeps_its_digest() -> None:
         conversation.append(f"message {number}")
         for _ in range(2):
             assert digest_arguments((conversation,), cache=cache) == digest_arguments((conversation,))
+
+
+REPLACED = [
+    ("a", "b"),
+    (1, True),
+    (1, 1.0),
+    (0.0, -0.0),
+    (None, False),
+    ({"a": "x"}, {"b": "x"}),
+    ({"a": ["x"]}, {"a": [["x"]]}),
+    ({"a": 1}, {"a": True}),
+    ({"a": [2]}, {"a": [2.0]}),
+    ({"1": "x"}, {1: "x"}),
+    ({1: "x"}, {True: "x"}),
+    (Decimal("1.0"), Decimal("1.00")),
+    (Flight("LH1", 1), Flight("LH1", 1.0)),
+    (Flight("LH1", 0.0), Flight("LH1", -0.0)),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), REPLACED)
+def test_an_item_that_another_took_the_place_of_changes_the_digest(before: object, after: object) -> None:
+    cache = PrefixCache()
+    conversation = [before, "x" * 20_000]
+    seen = digest_arguments((conversation,), cache=cache)
+    conversation[0] = after
+    assert digest_arguments((conversation,), cache=cache) == digest_arguments((conversation,)) != seen
+
+
+def replaced_text(message: Any) -> None:
+    message["content"] = "y"
+
+
+def added_entry(message: Any) -> None:
+    message["name"] = "x"
+
+
+def deep_change(message: Any) -> None:
+    message["calls"][0]["name"] = "y"
+
+
+def other_number(message: Any) -> None:
+    message["calls"][0]["tokens"] = True
+
+
+def changed_field(message: Any) -> None:
+    message["flight"].price = 2.0
+
+
+@pytest.mark.parametrize("change", [replaced_text, added_entry, deep_change, other_number, changed_field])
+def test_an_item_that_was_changed_where_it_stands_changes_the_digest(change: Any) -> None:
+    cache = PrefixCache()
+    plain = {"content": "x" * 20_000, "calls": [{"name": "x"}]}
+    message = plain if change in {replaced_text, added_entry, deep_change} else plain | {"flight": Flight("LH1", 1.0)}
+    message["calls"][0] |= {"tokens": 1} if change is other_number else {}  # type: ignore[operator, index]
+    seen = digest_arguments(([message],), cache=cache)
+    assert digest_arguments(([message],), cache=cache) == seen
+    change(message)
+    assert digest_arguments(([message],), cache=cache) == digest_arguments(([message],)) != seen
+
+
+class Sulking:
+    """Cannot be compared, as an array cannot."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError(other)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def test_an_item_that_refuses_to_be_compared_is_refused_as_an_argument_and_nothing_else() -> None:
+    cache = PrefixCache()
+    conversation: list[object] = ["x" * 20_000, "y"]
+    digest_arguments((conversation,), cache=cache)
+    with pytest.raises(UnstorableValue, match=r"argument 0\[1\] of the call is a \S+Sulking"):
+        digest_arguments((["x" * 20_000, Sulking()],), cache=cache)
+
+
+@pytest.mark.parametrize("length", [15, 16, 65_535, 65_536])
+def test_a_list_that_grew_past_the_size_of_its_header_keeps_its_digest(length: int) -> None:
+    cache = PrefixCache()
+    conversation = ["x" * 300] * (length - 1)
+    digest_arguments((["x" * 20_000, *conversation],), cache=cache)
+    grown = ["x" * 20_000, *conversation, "y"]
+    for value in (grown[:-1], grown):
+        assert digest_arguments((value,), cache=cache) == digest_arguments((value,))
+
+
+def test_of_a_growing_conversation_only_what_is_new_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded_bytes = 0
+    real = vars(digest)["_encode"]
+
+    def counting(value: object) -> bytes:
+        nonlocal encoded_bytes
+        packed: bytes = real(value)
+        encoded_bytes += len(packed)
+        return packed
+
+    monkeypatch.setattr(digest, "_encode", counting)
+    cache = PrefixCache()
+    conversation: list[object] = [{"role": "user", "content": "x" * 2000, "refusal": None} for _ in range(1000)]
+    conversation[3] = {"role": "tool", "input": {"limit": 10}}
+    digest_arguments({"messages": conversation}, of="ask", cache=cache)
+    encoded_bytes = 0
+    for _ in range(10):
+        conversation.append({"role": "user", "content": [{"type": "text", "text": "y" * 2000}]})
+        digest_arguments({"messages": conversation}, of="ask", cache=cache)
+    assert encoded_bytes < 10 * 3000
+
+
+def test_threads_that_pass_different_conversations_do_not_disturb_each_other() -> None:
+    cache = PrefixCache()
+
+    def converse(letter: str) -> None:
+        conversation = [letter * 20_000]
+        for _ in range(200):
+            conversation.append(letter * 300)
+            assert digest_arguments((conversation,), cache=cache) == digest_arguments((conversation,))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(converse, "abcd"))
 
 
 def test_a_growing_conversation_is_hashed_from_where_the_last_call_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +308,7 @@ def test_a_growing_conversation_is_hashed_from_where_the_last_call_stopped(monke
             return CountingHash(inner=self.inner.copy())
 
     monkeypatch.setattr(digest, "sha256", CountingHash)
+    monkeypatch.setattr(growth, "sha256", CountingHash)
     cache = PrefixCache()
     conversation = [{"role": "user", "content": "x" * 2000} for _ in range(1000)]
     digest_arguments({"messages": conversation}, of="ask", cache=cache)
@@ -189,7 +317,7 @@ def test_a_growing_conversation_is_hashed_from_where_the_last_call_stopped(monke
     for _ in range(10):
         conversation.append({"role": "user", "content": "y" * 2000})
         digest_arguments({"messages": conversation}, of="ask", cache=cache)
-    assert hashed_bytes < 10 * digest.REFRESH_BYTES
+    assert hashed_bytes < 10 * 3000
 
 
 def test_the_cache_keeps_within_its_bound() -> None:

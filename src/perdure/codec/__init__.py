@@ -25,8 +25,9 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.codec.digest import PrefixCache, digest_arguments
+from perdure.codec.digest import digest_arguments
 from perdure.codec.fidelity import require_same
+from perdure.codec.growth import PrefixCache
 from perdure.codec.hints import load, plain_decoder, resolve_annotations
 from perdure.codec.plain import examine, flatten, restore
 from perdure.codec.refusal import Refused, describe

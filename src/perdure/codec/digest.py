@@ -11,28 +11,27 @@ be hashed from where the last call stopped.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import PurePath
-from threading import Lock
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
+from perdure.codec.growth import ArgumentKey, BytesSoFar, ListSoFar, PrefixCache
 from perdure.codec.plain import examine
 from perdure.codec.refusal import Refused
 from perdure.codec.shapes import parts_of, shape_of
 
 DIGEST_BYTES: Final = 16
 LARGE_BYTES: Final = 16 * 1024
-CACHE_BYTES: Final = 16 * 1024 * 1024
-REFRESH_BYTES: Final = 64 * 1024
-"""A remembered prefix is replaced once this much follows it; copying megabytes at every call would cost more."""
-
 _HEADER_BYTES: Final = {0xDA: 3, 0xDB: 5, 0xDC: 3, 0xDD: 5} | dict.fromkeys(range(0x90, 0xA0), 1)
 """Lengths of the headers of texts and lists, by first byte."""
+
+REFRESH_BYTES: Final = 64 * 1024
+"""Remembered bytes are replaced once this much follows them; copying megabytes at every call would cost more."""
 
 _HASHED: Final = b"\xc7\x20\x01"
 """Opens a MessagePack extension of 32 bytes, which no argument encodes to."""
@@ -46,11 +45,18 @@ _NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 _FEW: Final[dict[type, int]] = {list: 64, dict: 64, tuple: 64, set: 64, str: 4096, bytes: 4096}
 """Up to how many items a value is taken for a short one, unseen."""
 
+_SHORT_LIST: Final = 16
+_MIDDLE_LIST: Final = 2**16
+"""Lists of at least so many items have longer headers."""
+
 _SHORT_MAP: Final = 15
 """A MessagePack map of so many entries has a header of one byte."""
 
-ArgumentKey = tuple[str, str | int]
-"""The name of the step, and the name or position of the argument."""
+_LONG_ITEM_BYTES: Final = 256
+"""Lists whose items are about this long are remembered item by item; others are encoded as quickly as compared."""
+
+_UNENCODABLE: Final = (TypeError, ValueError, OverflowError, RuntimeError, AttributeError)
+"""What encoding may raise: too deep, and changed by another thread meanwhile, are errors of the runtime."""
 
 _MIN_INT: Final = -(2**63)
 _MAX_INT: Final = 2**64 - 1
@@ -70,55 +76,11 @@ def digest_arguments(
     written = []
     for name, value in named:
         try:
-            content = _content(value)
             written.append(_encode(name))
-            written.append(content if len(content) <= LARGE_BYTES else _hashed(content, (of, name), cache))
-            if _NOT_FINITE.search(written[-1]):
-                _refuse_not_finite(content)
+            written.append(_written(value, (of, name), cache))
         except Refused as refused:
             raise refused.as_error(f"argument {name}", of=of) from None
     return sha256(b"".join(written)).digest()[:DIGEST_BYTES]
-
-
-class HashState(Protocol):
-    """A hash that can be continued from where a copy of it stands."""
-
-    def update(self, data: memoryview, /) -> None: ...
-    def digest(self) -> bytes: ...
-    def copy(self) -> HashState: ...
-
-
-class PrefixCache:
-    """Remembers, for one run, the long arguments last seen and their hashes, within a bound of memory."""
-
-    def __init__(self, *, limit_bytes: int = CACHE_BYTES) -> None:
-        self._limit_bytes = limit_bytes
-        self.held_bytes = 0
-        self._prefixes: OrderedDict[ArgumentKey, tuple[bytes, HashState]] = OrderedDict()
-        self._lock = Lock()
-
-    def resume(self, key: ArgumentKey, content: bytes, start: int) -> tuple[HashState, int]:
-        """A hash, and the offset in the content up to which it is already done."""
-        with self._lock:
-            prefix, state = self._prefixes.get(key, (b"", None))
-        if state is None or not content.startswith(prefix, start):
-            return sha256(), start
-        return state.copy(), start + len(prefix)
-
-    def remember(self, key: ArgumentKey, prefix: bytes, state: HashState) -> None:
-        """Keep this prefix, and of the others the latest, as far as the bound allows."""
-        with self._lock:
-            self._forget(key)
-            if len(prefix) > self._limit_bytes:
-                return
-            self._prefixes[key] = (prefix, state)
-            self.held_bytes += len(prefix)
-            while self.held_bytes > self._limit_bytes:
-                self._forget(next(iter(self._prefixes)))
-
-    def _forget(self, key: ArgumentKey) -> None:
-        prefix, _ = self._prefixes.pop(key, (b"", None))
-        self.held_bytes -= len(prefix)
 
 
 def _short(arguments: dict[str, Any]) -> bytes | None:
@@ -131,7 +93,7 @@ def _short(arguments: dict[str, Any]) -> bytes | None:
             return None
     try:
         content = _encode(arguments)
-    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError):
+    except _UNENCODABLE:
         return None
     if len(content) > LARGE_BYTES or (_FLOAT in content and _NOT_FINITE.search(content)):
         return None
@@ -141,20 +103,71 @@ def _short(arguments: dict[str, Any]) -> bytes | None:
 def _content(value: object) -> bytes:
     try:
         return _encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError):
+    except _UNENCODABLE:
         return _encode(_in_order(_examined(value)))
 
 
-def _hashed(content: bytes, key: ArgumentKey, cache: PrefixCache | None) -> bytes:
+def _written(value: object, key: ArgumentKey, cache: PrefixCache | None) -> bytes:
+    """What stands for an argument in the hash of all."""
+    grown = _grown(value, key, cache) if cache is not None and type(value) is list else None
+    if grown is not None:
+        return grown
+    content = _content(value)
+    if len(content) > LARGE_BYTES:
+        return _hashed(content, key, cache, of=value)
+    if _NOT_FINITE.search(content):
+        _refuse_not_finite(content)
+    return content
+
+
+def _grown(value: list[object], key: ArgumentKey, cache: PrefixCache) -> bytes | None:
+    """The same for a list that opens as it did at the last call; None where it does not, or is not plain any more."""
+    memory = cache.take(key, ListSoFar)
+    if memory is None or not memory.is_head(value[: len(memory)]):
+        return None
+    try:
+        following = memory.extend(value[len(memory) :])
+    except _UNENCODABLE:
+        return None
+    if _FLOAT in following and _NOT_FINITE.search(following):
+        return None
+    cache.keep(key, memory)
+    return _list_header(len(memory)) + _HASHED + memory.digest()
+
+
+def _list_header(length: int) -> bytes:
+    """How MessagePack opens a list of so many items."""
+    if length < _SHORT_LIST:
+        return bytes((0x90 + length,))
+    return b"\xdc" + length.to_bytes(2) if length < _MIDDLE_LIST else b"\xdd" + length.to_bytes(4)
+
+
+def _hashed(content: bytes, key: ArgumentKey, cache: PrefixCache | None, *, of: object) -> bytes:
     start = _HEADER_BYTES.get(content[0], 0)
-    state, done = cache.resume(key, content, start) if cache is not None else (sha256(), start)
+    memory = cache.take(key, BytesSoFar) if cache is not None else None
+    resumed = memory.resume(content, start) if memory is not None else None
+    state, done = resumed or (sha256(), start)
     # One byte is found far quicker than a pattern, and what a remembered prefix holds has been looked at before.
     if content.find(_FLOAT, done) >= 0 and _NOT_FINITE.search(content, done):
         _refuse_not_finite(content)
     state.update(memoryview(content)[done:])
-    if cache is not None and (done == start or len(content) - done > REFRESH_BYTES):
-        cache.remember(key, content[start:], state)
+    if cache is not None:
+        if type(of) is list and len(content) > _LONG_ITEM_BYTES * len(of):
+            _remember_items(of, key, cache, state.digest())
+        elif memory is not None and resumed is not None and len(content) - done <= REFRESH_BYTES:
+            cache.keep(key, memory)
+        else:
+            cache.keep(key, BytesSoFar(content[start:], state))
     return content[:start] + _HASHED + state.digest()
+
+
+def _remember_items(value: list[object], key: ArgumentKey, cache: PrefixCache, digest: bytes) -> None:
+    """Remember a list by its items, if they are still what was hashed."""
+    memory = ListSoFar(_encode)
+    with contextlib.suppress(*_UNENCODABLE):
+        memory.extend(value)
+        if memory.digest() == digest:
+            cache.keep(key, memory)
 
 
 def _refuse_not_finite(content: bytes) -> None:
