@@ -6,8 +6,11 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from perdure.engine.signature import Signature
+from perdure.codec import describe
+from perdure.engine.signature import Signature, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,3 +86,8 @@ def test_names_that_no_def_could_have_are_bound_all_the_same(names: list[str]) -
     tool.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
     given = {name: place for place, name in enumerate(names)}
     assert Signature(tool, word="effect").bind((), given) == given
+
+
+@given(st.lists(st.text(max_size=50) | st.integers() | st.dictionaries(st.text(max_size=9), st.text(max_size=50))))
+def test_a_list_of_which_only_the_beginning_is_looked_at_is_shown_as_if_it_were_all(value: list[object]) -> None:
+    assert shown_value(value) == describe(value, 40)

@@ -123,13 +123,13 @@ def _written(value: object, key: ArgumentKey, cache: PrefixCache | None) -> byte
 def _grown(value: list[object], key: ArgumentKey, cache: PrefixCache) -> bytes | None:
     """The same for a list that opens as it did at the last call; None where it does not, or is not plain any more."""
     memory = cache.take(key, ListSoFar)
-    if memory is None or not memory.is_head(value[: len(memory)]):
+    if memory is None:
         return None
     try:
         following = memory.extend(value[len(memory) :])
     except _UNENCODABLE:
         return None
-    if _FLOAT in following and _NOT_FINITE.search(following):
+    if not memory.is_of(value) or (_FLOAT in following and _NOT_FINITE.search(following)):
         return None
     cache.keep(key, memory)
     return _list_header(len(memory)) + _HASHED + memory.digest()

@@ -66,19 +66,19 @@ class ListSoFar:
     def __len__(self) -> int:
         return len(self._items)
 
-    def is_head(self, items: list[object]) -> bool:
-        """Whether these items are the same, unchanged."""
-        try:
-            return items == self._items and all(self._encode(items[place]) == packed for place, packed in self._packed)
-        except Exception:  # noqa: BLE001 - an item may make of a comparison what it likes; then the list is read anew
-            return False
-
     def extend(self, items: list[object]) -> bytes:
         """Take in what follows; what it encodes to. The encoder's errors are the caller's."""
         following = b"".join([self._pack(item) for item in items])
         self._state.update(following)
         self.size += len(following)
         return following
+
+    def is_of(self, value: list[object]) -> bool:
+        """Whether this is the list that was hashed, each item unchanged."""
+        try:
+            return value == self._items and all(self._encode(value[place]) == packed for place, packed in self._packed)
+        except Exception:  # noqa: BLE001 - an item may make of a comparison what it likes; then the list is read anew
+            return False
 
     def digest(self) -> bytes:
         """The hash of all items."""

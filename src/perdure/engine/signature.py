@@ -155,6 +155,10 @@ def shown_value(value: Any) -> str:
     kind = type(value)
     if kind is int or kind is bool or (kind is str and len(value) <= _SHOWN_VALUE_CHARACTERS and value.isprintable()):
         return repr(value)
+    if kind is list and len(value) > 1:
+        first = codec.describe(value[:1], _SHOWN_VALUE_CHARACTERS)
+        if first[-1] == "…":  # the first item fills all the room there is
+            return first
     return codec.describe(value, _SHOWN_VALUE_CHARACTERS)
 
 
