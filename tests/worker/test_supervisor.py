@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -181,11 +182,9 @@ def test_asked_again_it_leaves_at_once(tmp_path: Path, *, whole_group: bool) -> 
     worker = crew.worker("--grace", "60")
     crew.until(lambda: "holding a" in crew.log())
 
-    def has_left() -> bool:
+    until = time.monotonic() + PATIENCE
+    while worker.poll() is None and time.monotonic() < until:  # without a pause: it is asked while it leaves, too
         os.killpg(worker.pid, signal.SIGINT) if whole_group else worker.send_signal(signal.SIGINT)
-        return worker.poll() is not None
-
-    crew.until(has_left)
     assert worker.wait(PATIENCE) == 130
     crew.until(lambda: [each["death"] for each in _workers(crew)] == ["asked twice to end, so it left at once"])
     crew.end()

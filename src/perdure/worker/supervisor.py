@@ -299,6 +299,8 @@ class Supervisor:
             yield wakes
         finally:
             signal.set_wakeup_fd(before_wake)
+            if self._asked.is_impatient:  # it leaves as quickly as it can, and says how, however often it is asked
+                self._before |= dict.fromkeys(stops, signal.SIG_IGN)
             self._heed_as_before()
             os.close(wakes)
             os.close(wake)
