@@ -27,11 +27,11 @@ from perdure.codec.shapes import parts_of, shape_of
 
 DIGEST_BYTES: Final = 16
 LARGE_BYTES: Final = 16 * 1024
-_HEADER_BYTES: Final = {0xDA: 3, 0xDB: 5, 0xDC: 3, 0xDD: 5} | dict.fromkeys(range(0x90, 0xA0), 1)
-"""Lengths of the headers of texts and lists, by first byte."""
-
 REFRESH_BYTES: Final = 64 * 1024
 """Remembered bytes are replaced once this much follows them; copying megabytes at every call would cost more."""
+
+_HEADER_BYTES: Final = {0xDA: 3, 0xDB: 5, 0xDC: 3, 0xDD: 5} | dict.fromkeys(range(0x90, 0xA0), 1)
+"""Lengths of the headers of texts and lists, by first byte."""
 
 _HASHED: Final = b"\xc7\x20\x01"
 """Opens a MessagePack extension of 32 bytes, which no argument encodes to."""
@@ -151,13 +151,14 @@ def _hashed(content: bytes, key: ArgumentKey, cache: PrefixCache | None, *, of: 
     if content.find(_FLOAT, done) >= 0 and _NOT_FINITE.search(content, done):
         _refuse_not_finite(content)
     state.update(memoryview(content)[done:])
-    if cache is not None:
-        if type(of) is list and len(content) > _LONG_ITEM_BYTES * len(of):
-            _remember_items(of, key, cache, state.digest())
-        elif memory is not None and resumed is not None and len(content) - done <= REFRESH_BYTES:
-            cache.keep(key, memory)
-        else:
-            cache.keep(key, BytesSoFar(content[start:], state))
+    if cache is None:
+        pass
+    elif type(of) is list and len(content) > _LONG_ITEM_BYTES * len(of):
+        _remember_items(of, key, cache, state.digest())
+    elif memory is not None and resumed is not None and len(content) - done <= REFRESH_BYTES:
+        cache.keep(key, memory)
+    else:
+        cache.keep(key, BytesSoFar(content[start:], state))
     return content[:start] + _HASHED + state.digest()
 
 
