@@ -6,7 +6,8 @@ are grouped. Sides of a write: before, inside (nothing committed yet), unmarked 
 (acknowledged).
 
 CRASH_AT names the moment to die at, or is its number in this process; CRASH_FREEZE_AT names one to freeze at instead;
-CRASH_MOMENTS names a file that collects every moment passed.
+CRASH_HOLD_AT names one that the thread which comes there never leaves, while the others go on; CRASH_MOMENTS names a
+file that collects every moment passed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from perdure.store.sqlite.store import SqliteStore
 
 AT: Final = "CRASH_AT"
 FREEZE_AT: Final = "CRASH_FREEZE_AT"
+HOLD_AT: Final = "CRASH_HOLD_AT"
 MOMENTS: Final = "CRASH_MOMENTS"
 
 _lock = threading.Lock()
@@ -54,6 +56,8 @@ def moment(side: str, *whats: str) -> None:
             _stop(signal.SIGKILL)
     if os.environ.get(FREEZE_AT) in names:
         _stop(signal.SIGSTOP)
+    if os.environ.get(HOLD_AT) in names:
+        threading.Event().wait()
 
 
 def _numbered(name: str) -> str:
