@@ -9,7 +9,8 @@ import apsw
 import msgspec
 import psycopg
 
-from perdure.records import Ended, Kind, Record, Run, RunState, Started, extended, write_body
+from perdure.bodies import Ended, Started, write_body
+from perdure.records import Kind, Record, Run, RunState, extended
 from perdure.store import open_store
 from perdure.store.postgres.location import read_location
 

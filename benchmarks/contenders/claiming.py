@@ -8,7 +8,8 @@ from pathlib import Path
 
 from benchmarks.multitude import AGENT, fill
 from perdure import clock
-from perdure.records import Append, Ended, Kind, Record, Run, RunState, extended, write_body
+from perdure.bodies import Ended, write_body
+from perdure.records import Append, Kind, Record, Run, RunState, extended
 from perdure.store import open_store
 from perdure.store.protocol import Store, Terms
 

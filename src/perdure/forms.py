@@ -16,7 +16,7 @@ from perdure.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from perdure.records import Question
+    from perdure.bodies import Question
 
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "string": (str,),

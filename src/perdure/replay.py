@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
-from perdure.records import (
+from perdure.bodies import (
     Attempt,
     Batch,
     Done,
@@ -18,15 +18,14 @@ from perdure.records import (
     Ended,
     Failure,
     Intended,
-    Kind,
     Note,
     Opened,
     Passed,
-    Record,
     Settled,
     Started,
     read_body,
 )
+from perdure.records import Kind, Record
 
 CallKind = Literal["step", "effect", "wait"]
 

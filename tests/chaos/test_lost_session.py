@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from perdure import clock
-from perdure.records import read_body
+from perdure.bodies import read_body
 from perdure.store.lease import Presence
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.location import read_location

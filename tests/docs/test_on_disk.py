@@ -11,27 +11,28 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from perdure import records
-from perdure.records import BODY_OF, Kind, Mail
+from perdure import bodies
+from perdure.bodies import BODY_OF
+from perdure.records import Kind, Mail
 from perdure.store import open_store
 from tests.docs.transcripts import DOCS
 
 PAGE = (DOCS / "reference" / "on-disk.md").read_text(encoding="utf-8")
 PARTS: dict[str, type[Struct]] = {
-    "failure": records.Failure,
-    "tracked": records.Tracked,
-    "question": records.Question,
-    "origin": records.Origin,
+    "failure": bodies.Failure,
+    "tracked": bodies.Tracked,
+    "question": bodies.Question,
+    "origin": bodies.Origin,
 }
 INLINE = (
-    records.Ancestor,
-    records.Change,
-    records.Cost,
-    records.Kept,
-    records.Listed,
-    records.Listing,
-    records.Lot,
-    records.Passed,
+    bodies.Ancestor,
+    bodies.Change,
+    bodies.Cost,
+    bodies.Kept,
+    bodies.Listed,
+    bodies.Listing,
+    bodies.Lot,
+    bodies.Passed,
 )
 
 

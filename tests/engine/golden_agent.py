@@ -18,9 +18,10 @@ from typing import Any
 import msgspec
 
 import perdure
+from perdure.bodies import Ended, write_body
 from perdure.engine.agent import spec_of
 from perdure.engine.session import close_sessions, session
-from perdure.records import Append, Ended, Kind, Record, Run, RunState, extended, write_body
+from perdure.records import Append, Kind, Record, Run, RunState, extended
 from perdure.store.protocol import Terms
 
 RUN_ID = "golden"

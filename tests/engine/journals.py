@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from perdure.bodies import read_body
 from perdure.engine.session import session
-from perdure.records import Kind, Record, Run, read_body
+from perdure.records import Kind, Record, Run
 
 CALLS = frozenset({Kind.STEP, Kind.ATTEMPT, Kind.INTENT, Kind.RECEIPT, Kind.DOUBT, Kind.VERDICT, Kind.PATCHED})
 

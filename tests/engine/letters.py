@@ -6,8 +6,9 @@ import json
 from typing import Any, Literal
 
 from perdure import clock
+from perdure.bodies import read_body
 from perdure.engine.session import session
-from perdure.records import Kind, Mail, read_body
+from perdure.records import Kind, Mail
 from perdure.replay import Journal
 from tests.engine.journals import records_of
 

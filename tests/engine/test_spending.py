@@ -10,9 +10,10 @@ import pytest
 
 import perdure
 from perdure import events
+from perdure.bodies import Cost
 from perdure.engine.session import session
 from perdure.errors import NotInRun, UsageError
-from perdure.records import Cost, Kind, Run
+from perdure.records import Kind, Run
 from tests.engine.journals import bodies_of
 from tests.engine.world import world
 

@@ -13,8 +13,8 @@ import pytest
 
 import perdure
 from perdure import resources
+from perdure.bodies import Tracked
 from perdure.errors import PerdureError, ResourceMissing, UnstorableValue, UsageError
-from perdure.records import Tracked
 from perdure.resources.difference import difference
 from perdure.resources.folder import Memory, Scan
 from perdure.resources.kinds import Fingerprint

@@ -12,10 +12,11 @@ import pytest
 
 import perdure
 from perdure import resources
+from perdure.bodies import Listed, Listing
 from perdure.engine.recovery import acceptance
 from perdure.engine.session import session
 from perdure.errors import ResourceChanged, ResourceMissing
-from perdure.records import Kind, Listed, Listing
+from perdure.records import Kind
 from perdure.resources.folder import Scan, packed, unpacked
 from perdure.resources.restore import Restoration
 from perdure.store.sqlite.store import SqliteStore

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from perdure import codec
-from perdure.records import FINISHED, Done, Ended, Kind, Record, Run, RunState, Settled, Started, read_body
+from perdure.bodies import Done, Ended, Settled, Started, read_body
+from perdure.records import FINISHED, Kind, Record, Run, RunState
 from perdure.store.lease import read_park
 from tests.simulation.agents import FAILED, Regret
 

@@ -11,25 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from perdure.bodies import Done, Doubt, Ended, Intended, Note, Opened, Settled, read_body
 from perdure.engine.whereabouts import whole_id
 from perdure.errors import DeliveriesExhausted
-from perdure.records import (
-    COMPLETIONS,
-    Append,
-    Done,
-    Doubt,
-    Ended,
-    Intended,
-    Kind,
-    Mail,
-    Note,
-    Opened,
-    Record,
-    Run,
-    RunState,
-    Settled,
-    read_body,
-)
+from perdure.records import COMPLETIONS, Append, Kind, Mail, Record, Run, RunState
 from perdure.store.protocol import Outcome, Terms
 
 if TYPE_CHECKING:

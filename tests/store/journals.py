@@ -7,21 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from perdure.records import (
-    Append,
-    Done,
-    Ended,
-    Intended,
-    Kind,
-    Mail,
-    Record,
-    Run,
-    RunState,
-    Started,
-    extended,
-    read_body,
-    write_body,
-)
+from perdure.bodies import Done, Ended, Intended, Started, read_body, write_body
+from perdure.records import Append, Kind, Mail, Record, Run, RunState, extended
 from perdure.store import blobs
 from perdure.store.debounce import Start
 from perdure.store.protocol import Outcome, Store, Terms

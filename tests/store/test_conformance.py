@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from perdure import clock
+from perdure.bodies import Delivery, Ended, Repaired, read_body
 from perdure.errors import (
     CheckpointCorrupt,
     CommitsLost,
@@ -21,7 +22,7 @@ from perdure.errors import (
     StoreError,
     UnknownRun,
 )
-from perdure.records import Append, Delivery, Ended, Kind, Repaired, RunState, WaitReason, extended, read_body
+from perdure.records import Append, Kind, RunState, WaitReason, extended
 from perdure.store import blobs
 from perdure.store.lease import Park, Presence, claim, read_park, write_park
 from perdure.store.protocol import Finding, Which

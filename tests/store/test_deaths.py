@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from perdure.bodies import Delivery, read_body
 from perdure.errors import DeliveriesExhausted, LeaseLost
-from perdure.records import Delivery, RunState, read_body
+from perdure.records import RunState
 from perdure.store.lease import read_park
 from perdure.store.protocol import Terms
 from tests.store.journals import TERMS, claimed, held_run, outcome_of, step

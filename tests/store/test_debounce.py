@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perdure.records import Kind, Record, RunState, Started, read_body
+from perdure.bodies import Started, read_body
+from perdure.records import Kind, Record, RunState
 from perdure.store import open_store
 from perdure.store.protocol import EVERY, Which
 from tests import warm

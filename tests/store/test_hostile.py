@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from perdure.bodies import Ended, write_body
 from perdure.errors import CheckpointCorrupt, FormatTooNew
-from perdure.records import Append, Ended, Kind, Record, Run, extended, write_body
+from perdure.records import Append, Kind, Record, Run, extended
 from perdure.replay import Call, Journal, decide
 from perdure.store import blobs
 from perdure.store.protocol import Finding

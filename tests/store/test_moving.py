@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from perdure import clock
+from perdure.bodies import NULL, Ancestor, Opened, Started, write_body
 from perdure.errors import (
     CheckpointCorrupt,
     CommitsLost,
@@ -20,22 +21,17 @@ from perdure.errors import (
     UsageError,
 )
 from perdure.records import (
-    NULL,
-    Ancestor,
     Kind,
     Mail,
-    Opened,
     Queue,
     Record,
     Run,
     RunState,
     Schedule,
-    Started,
     WaitReason,
     extended,
     sealed_schedule,
     undo_id,
-    write_body,
 )
 from perdure.store import blobs, mover
 from perdure.store.debounce import Start
@@ -134,7 +130,7 @@ def filled(store: Store) -> None:
 
 
 def _note() -> Any:
-    from perdure.records import Note
+    from perdure.bodies import Note
 
     return Note
 

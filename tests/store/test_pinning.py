@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from perdure.bodies import Delivery, Ended, read_body
 from perdure.errors import JournalDiverged, LeaseLost, RunHeld, RunMoved, RunPinned, UnknownRun, UsageError
-from perdure.records import Delivery, Ended, Kind, RunState, WaitReason, read_body
+from perdure.records import Kind, RunState, WaitReason
 from perdure.store.lease import Park, read_park, write_park
 from perdure.store.mover import Mover
 from perdure.store.protocol import Finding

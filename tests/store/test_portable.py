@@ -13,21 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from perdure.bodies import Batch, Done, Kept, Listed, Listing, Opened, Tracked
 from perdure.errors import CheckpointCorrupt, FormatTooNew, PerdureError, RunImported
-from perdure.records import (
-    Batch,
-    Done,
-    Kept,
-    Kind,
-    Listed,
-    Listing,
-    Opened,
-    Run,
-    RunState,
-    Tracked,
-    WaitReason,
-    run_digest,
-)
+from perdure.records import Kind, Run, RunState, WaitReason, run_digest
 from perdure.store import blobs
 from perdure.store.lease import read_park
 from perdure.store.memory import MemoryStore

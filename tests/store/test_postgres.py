@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 from perdure import clock
+from perdure.bodies import read_body
 from perdure.errors import (
     InternalError,
     InvalidSettings,
@@ -27,7 +28,7 @@ from perdure.errors import (
     SchemaTooNew,
     StoreUnavailable,
 )
-from perdure.records import Kind, read_body
+from perdure.records import Kind
 from perdure.store import open_store
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.location import read_location

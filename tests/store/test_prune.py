@@ -11,28 +11,22 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from perdure.errors import CheckpointCorrupt, UnknownRun
-from perdure.records import (
-    NO_DIGEST,
+from perdure.bodies import (
     Ancestor,
     Done,
     Ended,
     Kept,
-    Kind,
     Listed,
     Listing,
     Opened,
     Origin,
-    Record,
-    Run,
-    RunState,
     Started,
     Tracked,
-    WaitReason,
-    extended,
     read_body,
     write_body,
 )
+from perdure.errors import CheckpointCorrupt, UnknownRun
+from perdure.records import NO_DIGEST, Kind, Record, Run, RunState, WaitReason, extended
 from perdure.store import blobs
 from perdure.store.lease import Park, write_park
 from perdure.store.protocol import Finding, Old, Pruned

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perdure import clock
+from perdure.bodies import read_body
 from perdure.errors import CheckpointCorrupt, RunHeld, UsageError
-from perdure.records import read_body
 from perdure.store.sqlite import SqliteStore
 from tests.store.child import Child
 from tests.store.journals import TERMS, claimed, created, held_run, land, letter, new_run, step

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
-from perdure.records import (
+from perdure.bodies import (
     BODY_OF,
-    NO_DIGEST,
     Attempt,
     Batch,
     Delivery,
@@ -22,26 +21,29 @@ from perdure.records import (
     Ended,
     Failure,
     Intended,
-    Kind,
-    Mail,
     Note,
     Observed,
     Opened,
     Question,
-    Record,
     Repaired,
-    Run,
     Settled,
     Started,
     Tracked,
+    read_body,
+    write_body,
+)
+from perdure.records import (
+    NO_DIGEST,
+    Kind,
+    Mail,
+    Record,
+    Run,
     blob_digest,
     extended,
     mail_digest,
-    read_body,
     record_digest,
     run_digest,
     sealed_run,
-    write_body,
 )
 
 RECORD = Record(3, Kind.STEP, ".2", "search", b"\x01\x02", 12.5, 4, '{"value":1}')

@@ -9,20 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
-from perdure.records import (
-    Attempt,
-    Done,
-    Doubt,
-    Ended,
-    Failure,
-    Intended,
-    Kind,
-    Record,
-    RunState,
-    Settled,
-    Started,
-    write_body,
-)
+from perdure.bodies import Attempt, Done, Doubt, Ended, Failure, Intended, Settled, Started, write_body
+from perdure.records import Kind, Record, RunState
 from perdure.replay import (
     Call,
     Decision,

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from typing import Any, Final, Self
 
 import perdure
+from perdure.bodies import Opened, Question
 from perdure.cli import main
 from perdure.engine.session import close_sessions, session
 from perdure.events import Observable
-from perdure.records import Kind, Mail, Opened, Question
+from perdure.records import Kind, Mail
 from tests.crash import killer
 from tests.engine.journals import bodies_of
 from tests.engine.world import world

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from perdure import clock
+from perdure.bodies import read_body
 from perdure.checkpoint.parts import FORMAT, SMALL_BYTES, Checkpoint, EffectsPart, ResourcePart
 from perdure.checkpoint.view import View
 from perdure.engine.ledger import resource_of
 from perdure.engine.prefix import cut, steps_in, working_state
 from perdure.engine.whereabouts import of_one_moment
-from perdure.records import read_body
 from perdure.status import Commands
 
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from perdure.records import Kept, Record, Run, Tracked
+    from perdure.bodies import Kept, Tracked
+    from perdure.records import Record, Run
     from perdure.store.protocol import Store
 
 __all__ = ["FORMAT", "SMALL_BYTES", "Checkpoint", "document"]

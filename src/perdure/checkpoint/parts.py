@@ -6,7 +6,8 @@ from typing import Any, Final, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from perdure.records import Kept, RunState, WaitReason
+from perdure.bodies import Kept
+from perdure.records import RunState, WaitReason
 
 FORMAT: Final = 1
 """Raised when a field is removed, renamed or changes its meaning; not when one is added."""

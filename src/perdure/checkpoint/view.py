@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import UNSET
 
+from perdure.bodies import Attempt, Delivery, Done, Failure, Intended, Note, Opened, Settled, read_body
 from perdure.checkpoint.parts import (
     SMALL_BYTES,
     DoubtPart,
@@ -27,22 +28,7 @@ from perdure.checkpoint.parts import (
 )
 from perdure.engine.prefix import completes
 from perdure.engine.whereabouts import CONTINUED, continuation, newest, newest_of
-from perdure.records import (
-    Attempt,
-    Delivery,
-    Done,
-    Failure,
-    Intended,
-    Kind,
-    Note,
-    Opened,
-    Record,
-    Run,
-    RunState,
-    Settled,
-    WaitReason,
-    read_body,
-)
+from perdure.records import Kind, Record, Run, RunState, WaitReason
 from perdure.replay import Entry, Journal
 from perdure.settings import current_settings
 from perdure.status import (

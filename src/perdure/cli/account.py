@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from msgspec import Meta, Raw, Struct
 
 from perdure import typed
-from perdure.cli.timeline import Moment, scope_of
-from perdure.engine.mailbox import Letter
-from perdure.engine.mapping.mapped import ADDRESS_BYTES, read_lot
-from perdure.records import (
+from perdure.bodies import (
     NULL,
     Attempt,
     Batch,
@@ -19,12 +16,15 @@ from perdure.records import (
     Doubt,
     Failure,
     Intended,
-    Kind,
     Opened,
     Question,
     Settled,
     read_body,
 )
+from perdure.cli.timeline import Moment, scope_of
+from perdure.engine.mailbox import Letter
+from perdure.engine.mapping.mapped import ADDRESS_BYTES, read_lot
+from perdure.records import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

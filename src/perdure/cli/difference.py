@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from perdure.bodies import Done, Ended, Settled, read_body
 from perdure.cli.contract import RunObject
 from perdure.cli.wording import error_words
 from perdure.engine.prefix import completes, working_state
-from perdure.records import Done, Ended, Kind, Record, Run, Settled, read_body
+from perdure.records import Kind, Record, Run
 from perdure.replay import Entry, Journal
 from perdure.status import numbers_of
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from perdure.bodies import Ended, read_body
 from perdure.cli.screen import dim, good, joined, room, say
 from perdure.cli.table import command_lines
-from perdure.records import Ended, Kind, RunState, read_body
+from perdure.records import Kind, RunState
 from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:

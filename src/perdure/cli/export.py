@@ -14,12 +14,13 @@ import click
 from msgspec import Meta, Struct
 
 from perdure import clock
+from perdure.bodies import read_body
 from perdure.cli.options import command, complete_files, json_option, looking, runs_argument, store_option
 from perdure.cli.runs import every_run, find_run
 from perdure.cli.screen import bold, dim, doubtful, print_json, say, say_lines, tell
 from perdure.engine.whereabouts import undoing_of, undoings_of
 from perdure.errors import CheckpointCorrupt, StoreUnavailable, UsageError
-from perdure.records import FINISHED, Kind, Run, read_body
+from perdure.records import FINISHED, Kind, Run
 from perdure.store.portable import lines_of
 from perdure.telemetry.text import counted, legible, octets
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from perdure.bodies import read_body
 from perdure.cli.ls import facts_words
 from perdure.cli.rows import COLOURS
 from perdure.cli.screen import bold, columns, dim, say, spread
-from perdure.records import FINISHED, read_body
+from perdure.records import FINISHED
 from perdure.status import origin_words
 from perdure.telemetry.saving import money
 from perdure.telemetry.text import counted, duration, legible, utc

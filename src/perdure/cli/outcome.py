@@ -13,13 +13,13 @@ import click
 from msgspec import Meta, Raw, Struct
 
 import perdure
+from perdure.bodies import Cost, added
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.mode import mode
 from perdure.cli.options import looking
 from perdure.cli.screen import INTERRUPTED_EXIT_CODE, say
 from perdure.cli.status import status_of
 from perdure.errors import ApprovalDenied, PerdureError, StepFailed, saved_steps
-from perdure.records import Cost, added
 from perdure.telemetry.saving import not_repeated
 from perdure.telemetry.text import legible
 

@@ -14,7 +14,7 @@ from perdure.telemetry.text import age, legible
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from perdure.records import Question
+    from perdure.bodies import Question
     from perdure.status import OpenWait
 
 SHORT_LINES: Final = 10

@@ -13,7 +13,8 @@ from perdure.telemetry.text import age, legible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from perdure.records import Note, Run
+    from perdure.bodies import Note
+    from perdure.records import Run
     from perdure.status import Status
 
 COLOURS: Final[dict[str, Callable[[str], str]]] = {

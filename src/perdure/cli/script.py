@@ -24,13 +24,14 @@ from perdure import clock
 from perdure.adapters.http.redact import REDACTED
 from perdure.adapters.script.order import CHILD, HASH_SEED, Order, hash_seed, name_of
 from perdure.adapters.script.reading import uses_perdure
+from perdure.bodies import Delivery, Started, read_body
 from perdure.cli.mode import mode
 from perdure.cli.options import command, looking, named_store
 from perdure.cli.screen import bold, tell
 from perdure.engine.ending import queue_anew
 from perdure.engine.session import session
 from perdure.errors import PerdureError, UnprotectedCall, UsageError, saved_steps
-from perdure.records import FINISHED, Delivery, Kind, Run, Started, read_body
+from perdure.records import FINISHED, Kind, Run
 from perdure.settings import current_settings
 from perdure.store.protocol import Which
 from perdure.telemetry.text import counted, legible

@@ -10,6 +10,7 @@ from msgspec import Meta, Raw, Struct
 
 from perdure import clock
 from perdure.adapters.http.matching import TOOL
+from perdure.bodies import NULL
 from perdure.cli.contract import RunObject, run_object
 from perdure.cli.control import standing
 from perdure.cli.options import (
@@ -31,7 +32,7 @@ from perdure.cli.wording import OUTCOMES
 from perdure.engine.control import who
 from perdure.engine.mailbox import Letter
 from perdure.errors import UsageError
-from perdure.records import FINISHED, NULL, Mail, Run, RunState
+from perdure.records import FINISHED, Mail, Run, RunState
 from perdure.replay import Journal
 from perdure.status import OpenEffect, open_effects
 from perdure.telemetry.text import legible

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from perdure.bodies import Cost, Delivery, Ended, read_body
 from perdure.cli.wording import ending_words, run_words, step_words
-from perdure.records import COMPLETIONS, Cost, Delivery, Ended, Kind, RunState, read_body
+from perdure.records import COMPLETIONS, Kind, RunState
 from perdure.replay import Journal
 from perdure.status import numbers_of
 from perdure.store.lease import with_death

@@ -6,24 +6,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from perdure.cli.rows import progress_words
-from perdure.records import (
+from perdure.bodies import (
     Attempt,
     Batch,
     Done,
     Doubt,
     Ended,
     Failure,
-    Kind,
     Note,
     Observed,
     Opened,
     Repaired,
-    RunState,
     Settled,
     Started,
     read_body,
 )
+from perdure.cli.rows import progress_words
+from perdure.records import Kind, RunState
 from perdure.telemetry.text import counted, duration, utc
 
 if TYPE_CHECKING:

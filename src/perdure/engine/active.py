@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 from msgspec import Raw, Struct
 
 from perdure import clock, codec, events
+from perdure.bodies import NULL, Cost, Done, Note, Passed, added, write_body
 from perdure.engine.ledger import Ledger
 from perdure.engine.prefix import completes, merged
 from perdure.engine.scope import ROOT, Scope
@@ -29,31 +30,14 @@ from perdure.errors import (
     Signal,
     saved_steps,
 )
-from perdure.records import (
-    COMPLETIONS,
-    NULL,
-    Append,
-    Cost,
-    Done,
-    Kind,
-    Mail,
-    Note,
-    Passed,
-    Record,
-    Run,
-    RunState,
-    WaitReason,
-    added,
-    extended,
-    write_body,
-)
+from perdure.records import COMPLETIONS, Append, Kind, Mail, Record, Run, RunState, WaitReason, extended
 from perdure.replay import Call, Decision, Entry, Journal, Replayed, Verdicted, decide, doubt_words, remembered
 from perdure.store import blobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from perdure.records import Origin
+    from perdure.bodies import Origin
     from perdure.store.protocol import Store
     from perdure.store.writer import Ticket, Writer
 

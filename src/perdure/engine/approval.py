@@ -8,11 +8,11 @@ import msgspec
 from msgspec import Raw
 
 from perdure import codec
+from perdure.bodies import Opened, Question, read_body
 from perdure.engine.ask import ForPerson
 from perdure.engine.call import Prepared, approval_key
 from perdure.engine.wait import WaitSpec, finished
 from perdure.errors import ApprovalDenied
-from perdure.records import Opened, Question, read_body
 
 if TYPE_CHECKING:
     from collections.abc import Generator

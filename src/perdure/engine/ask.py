@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from perdure import clock, codec, events, typed
+from perdure.bodies import NULL, Note, Opened, Question
 from perdure.engine.drive import Commit, drive
 from perdure.engine.failure import describe_failure
 from perdure.engine.signature import is_storable_text
@@ -20,7 +21,7 @@ from perdure.engine.wait import Place, Resolution, WaitSpec, agent_frame, waited
 from perdure.errors import DeadlineExceeded, UnstorableValue, UsageError
 from perdure.forms import approving, misfits, schema_of
 from perdure.policy import Duration, seconds_of
-from perdure.records import NULL, Kind, Mail, Note, Opened, Question
+from perdure.records import Kind, Mail
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from msgspec import Struct
 
 from perdure import clock, codec
+from perdure.bodies import Passed
 from perdure.engine.active import APPROVAL, Failed, Stop
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.failure import class_known_to, rebuild
@@ -18,16 +19,16 @@ from perdure.engine.scope import current_frame, foreign_process
 from perdure.engine.signature import Signature, checked_name, is_storable_text, shown_call
 from perdure.errors import ApprovalDenied, JournalDiverged, NotInRun, UsageError, saved_steps
 from perdure.policy import Retry
-from perdure.records import Passed, RunState, WaitReason
+from perdure.records import RunState, WaitReason
 from perdure.replay import Call, CallKind, Diverged, Replayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from perdure.bodies import Done
     from perdure.engine.active import Active
     from perdure.engine.drive import Operation
     from perdure.engine.scope import Frame
-    from perdure.records import Done
     from perdure.replay import Decision
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from perdure import clock
+from perdure.bodies import Ancestor, Ended, Opened, read_body
 from perdure.engine import ending, lifecycle, whereabouts
 from perdure.engine.active import STAY_SECONDS
 from perdure.engine.call import Prepared
@@ -22,19 +23,20 @@ from perdure.engine.handle import Handle
 from perdure.engine.runner import Task, runner_of
 from perdure.engine.wait import Place, Resolution, WaitSpec, agent_frame, awaited, opened_wait
 from perdure.errors import StepFailed, UsageError
-from perdure.records import FINISHED, Ancestor, Ended, Opened, RunState, WaitReason, read_body
+from perdure.records import FINISHED, RunState, WaitReason
 from perdure.replay import Replayed
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from perdure.bodies import Done
     from perdure.engine.active import Active, Waiting
     from perdure.engine.agent import AgentSpec
     from perdure.engine.drive import Operation
     from perdure.engine.lifecycle import Request
     from perdure.engine.session import Session
     from perdure.queues import Placement
-    from perdure.records import Done, Record, Run
+    from perdure.records import Record, Run
 
 T = TypeVar("T")
 MAX_DEPTH: Final = 20

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from perdure import clock, codec, events
+from perdure.bodies import Note, Opened, Question, read_body
 from perdure.engine import ending, whereabouts
 from perdure.engine.ask import fitting
 from perdure.engine.drive import Commit
@@ -26,7 +27,7 @@ from perdure.engine.signals import checked_signal, refuse_undeclared
 from perdure.engine.wait import agent_frame
 from perdure.errors import AnswerRefused, NotInRun, RunDeaf, RunRestarted, UnknownRun, UsageError
 from perdure.policy import Duration, seconds_of
-from perdure.records import FINISHED, Kind, Mail, Note, Opened, Question, Record, Run, RunState, read_body
+from perdure.records import FINISHED, Kind, Mail, Record, Run, RunState
 from perdure.replay import Journal
 
 _TAG_CHARACTERS: Final = 200

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 from msgspec import Raw
 
 from perdure import clock, codec, events
+from perdure.bodies import Intended, Settled
 from perdure.engine.approval import approval
 from perdure.engine.call import Prepared, Spec, approval_key, note_undoable, pristine, spec_of, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
@@ -53,7 +54,7 @@ from perdure.policy import (
     may_retry,
     proves_nothing_happened,
 )
-from perdure.records import Intended, Kind, Mail, Settled
+from perdure.records import Kind, Mail
 from perdure.replay import Fresh, InDoubt, Verdicted
 
 if TYPE_CHECKING:

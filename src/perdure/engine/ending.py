@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure import clock, codec, events
+from perdure.bodies import Ended, Opened, read_body
 from perdure.engine.active import Active, Doubtful
 from perdure.engine.drive import Commit, Drained, Operation, drive
 from perdure.engine.failure import describe_failure, failed_calls, message_of, passed_scopes
@@ -27,17 +28,7 @@ from perdure.errors import (
     UsageError,
 )
 from perdure.queues import Placement
-from perdure.records import (
-    FINISHED,
-    Ended,
-    Kind,
-    Mail,
-    Opened,
-    Run,
-    RunState,
-    WaitReason,
-    read_body,
-)
+from perdure.records import FINISHED, Kind, Mail, Run, RunState, WaitReason
 from perdure.replay import Journal, left_over
 from perdure.store.lease import Park, held, write_park
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Raw
 
 from perdure import codec, errors
+from perdure.bodies import NULL, Failure, Passed
 from perdure.errors import AttemptsExhausted, PerdureError, StepFailed, UnstorableValue
-from perdure.records import NULL, Failure, Passed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

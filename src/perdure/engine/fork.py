@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from perdure import clock, codec
+from perdure.bodies import Change, Cost, Done, Intended, Opened, Origin, Started, added, read_body, write_body
 from perdure.engine.active import APPROVAL, made_key
 from perdure.engine.approval import DENY
 from perdure.engine.names import new_name, new_run_id
@@ -23,22 +24,7 @@ from perdure.engine.signature import shown_call
 from perdure.engine.undo import undoing_keys
 from perdure.engine.whereabouts import UNDO_AGENT, of_one_moment
 from perdure.errors import UsageError
-from perdure.records import (
-    Change,
-    Cost,
-    Done,
-    Intended,
-    Kind,
-    Opened,
-    Origin,
-    Record,
-    Run,
-    Started,
-    added,
-    extended,
-    read_body,
-    write_body,
-)
+from perdure.records import Kind, Record, Run, extended
 from perdure.replay import Entry, Journal
 from perdure.resources.kinds import Resource
 from perdure.store.moving import refuse_moving

@@ -7,13 +7,14 @@ import functools
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from perdure import clock
+from perdure.bodies import Ended, read_body
 from perdure.engine import lifecycle, whereabouts
 from perdure.engine.control import cancel
 from perdure.engine.execute import LOOK_SECONDS, has_unheard
 from perdure.engine.failure import class_known_to, rebuild
 from perdure.engine.session import session
 from perdure.errors import PerdureError, ResumeError, RunCancelled, RunPaused
-from perdure.records import Ended, RunState, WaitReason, read_body
+from perdure.records import RunState, WaitReason
 from perdure.store.lease import read_park
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from perdure.records import Kept, Record, Tracked, read_body
+from perdure.bodies import Kept, Tracked, read_body
+from perdure.records import Record
 from perdure.resources.kinds import Resource
 from perdure.store import blobs
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Raw, Struct
 
 from perdure import clock, codec, events
+from perdure.bodies import Ancestor, Delivery, Ended, Started, read_body, write_body
 from perdure.engine.active import Active, Stop
 from perdure.engine.drive import Operation
 from perdure.engine.ledger import Ledger
@@ -45,20 +46,14 @@ from perdure.queues import Placement
 from perdure.records import (
     DEFAULT_QUEUE,
     FINISHED,
-    Ancestor,
-    Delivery,
     Durability,
-    Ended,
     Kind,
     Record,
     Run,
     RunState,
-    Started,
     WaitReason,
     extended,
     is_tick_id,
-    read_body,
-    write_body,
 )
 from perdure.replay import Journal
 from perdure.settings import version_to_pin

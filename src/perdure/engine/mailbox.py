@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Raw, Struct
 
-from perdure.records import NULL
+from perdure.bodies import NULL
 
 if TYPE_CHECKING:
     from perdure.records import Record

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from perdure.bodies import Change, Done, Started, read_body
 from perdure.errors import UsageError
-from perdure.records import COMPLETIONS, Change, Done, Kind, Record, Started, read_body
+from perdure.records import COMPLETIONS, Kind, Record
 from perdure.telemetry.text import counted
 
 if TYPE_CHECKING:

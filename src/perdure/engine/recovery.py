@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock, events, typed
+from perdure.bodies import Observed, Tracked
 from perdure.engine.active import Stop
 from perdure.engine.drive import Commit, Operation, drive
 from perdure.engine.ledger import Terms, Touched, note_seen, place_of, resource_of, terms_of
@@ -31,7 +32,7 @@ from perdure.errors import (
     UsageError,
     saved_steps,
 )
-from perdure.records import Kind, Mail, Observed, RunState, Tracked, WaitReason
+from perdure.records import Kind, Mail, RunState, WaitReason
 from perdure.resources.difference import Difference, difference
 from perdure.resources.folder import Keep, unpacked
 from perdure.resources.kinds import RECREATABLE, Resource
@@ -43,8 +44,9 @@ from perdure.store.lease import read_park
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
+    from perdure.bodies import Listing
     from perdure.engine.active import Active
-    from perdure.records import Listing, Run
+    from perdure.records import Run
 
 T = TypeVar("T")
 _restoring: Final = threading.Lock()

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from perdure import codec
+from perdure.bodies import Batch, Done, Kept, read_body
 from perdure.engine.ledger import Terms, note_seen
 from perdure.engine.scope import Frame, current_frame
 from perdure.engine.session import session
 from perdure.engine.signature import is_storable_text
 from perdure.engine.step import step
 from perdure.errors import ResourceMissing, UnknownRun, UnstorableValue, UsageError
-from perdure.records import Batch, Done, Kept, Kind, read_body
+from perdure.records import Kind
 from perdure.resources.kinds import RECREATABLE, SIZE_LIMIT, Fingerprint, Resource
 from perdure.resources.registry import known
 from perdure.store import blobs

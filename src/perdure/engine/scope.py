@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
     from types import ModuleType
 
+    from perdure.bodies import Passed
     from perdure.engine.active import Active
     from perdure.engine.stillness import Worker
-    from perdure.records import Passed
 
 ROOT: Final = "main"
 _WAIT_FOR: Final = asyncio.wait_for.__code__

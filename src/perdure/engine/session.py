@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure import clock, events
+from perdure.bodies import Ended, write_body
 from perdure.engine.active import Stop
 from perdure.engine.news import News
 from perdure.engine.scope import carriers
@@ -27,7 +28,7 @@ from perdure.errors import (
     StoreError,
     saved_steps,
 )
-from perdure.records import Append, Ended, Kind, Record, RunState, WaitReason, extended, write_body
+from perdure.records import Append, Kind, Record, RunState, WaitReason, extended
 from perdure.settings import Settings, current_settings
 from perdure.store import open_settings
 from perdure.store.lease import Presence, claim, held

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Never
 from msgspec import Struct
 
 from perdure import clock, codec, events, typed
+from perdure.bodies import Doubt, Intended, Settled, read_body
 from perdure.engine.active import Doubtful
 from perdure.engine.drive import Commit, Operation, Pause, Perform, Quiet
 from perdure.engine.failure import message_of
@@ -19,7 +20,7 @@ from perdure.engine.mailbox import Letter
 from perdure.engine.scope import Frame
 from perdure.errors import START_OVER, StepFailed, UnstorableValue
 from perdure.policy import SAME_KEY, delay_seconds, seconds_in_flight
-from perdure.records import Doubt, Intended, Kind, Settled, read_body
+from perdure.records import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

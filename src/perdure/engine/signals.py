@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from perdure import clock, codec
+from perdure.bodies import Opened
 from perdure.engine.failure import describe_failure
 from perdure.engine.signature import is_storable_text
 from perdure.engine.wait import Place, Resolution, WaitSpec, agent_frame, waited
 from perdure.engine.whereabouts import previous_id
 from perdure.errors import DeadlineExceeded, UsageError
 from perdure.policy import Duration, seconds_of
-from perdure.records import Opened
 
 if TYPE_CHECKING:
+    from perdure.bodies import Started
     from perdure.engine.active import Waiting
     from perdure.engine.call import Prepared
-    from perdure.records import Run, Started
+    from perdure.records import Run
 
 NAME_CHARACTERS: Final = 200
 

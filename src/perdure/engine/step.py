@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from perdure import clock, events
+from perdure.bodies import Attempt, Done
 from perdure.engine.active import Active, Stop
 from perdure.engine.call import Prepared, S, Spec, wrapped
 from perdure.engine.drive import Commit, Operation, Pause, Perform
@@ -13,7 +14,7 @@ from perdure.engine.ledger import SILENCE, Touched
 from perdure.engine.scope import Frame
 from perdure.errors import UnstorableValue
 from perdure.policy import ONCE, Retry, delay_seconds, may_retry
-from perdure.records import Attempt, Done, Kind, RunState, WaitReason
+from perdure.records import Kind, RunState, WaitReason
 from perdure.replay import Fresh
 
 if TYPE_CHECKING:

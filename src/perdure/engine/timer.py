@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from perdure import clock
+from perdure.bodies import Opened
 from perdure.engine.drive import Pause, drive, drive_async
 from perdure.engine.scope import current_frame
 from perdure.engine.wait import Place, Resolution, WaitSpec, waited
 from perdure.errors import UsageError
 from perdure.policy import Duration, seconds_of
-from perdure.records import Opened
 from perdure.telemetry.text import utc
 
 if TYPE_CHECKING:

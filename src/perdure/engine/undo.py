@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from perdure import codec
+from perdure.bodies import Done, Intended, Settled, read_body
 from perdure.engine.call import Prepared
 from perdure.engine.effect import EffectSpec, effect_flow
 from perdure.engine.scope import Frame, Scope
-from perdure.records import Done, Intended, Kind, Record, Run, Settled, read_body
+from perdure.records import Kind, Record, Run
 from perdure.replay import Entry, Journal, Replayed
 
 if TYPE_CHECKING:

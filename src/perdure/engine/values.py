@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from perdure import clock
+from perdure.bodies import Cost
 from perdure.engine.drive import Commit, drive
 from perdure.engine.scope import current_frame
 from perdure.engine.step import step
 from perdure.errors import NotInRun, UsageError
-from perdure.records import Cost, Kind
+from perdure.records import Kind
 from perdure.replay import Call, is_patched
 
 if TYPE_CHECKING:

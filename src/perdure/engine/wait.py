@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from perdure import clock, events
+from perdure.bodies import Done, Failure, Opened, read_body
 from perdure.engine.active import Waiting
 from perdure.engine.call import Prepared, Spec
 from perdure.engine.drive import Commit, Idle, Operation, Quiet, drive, drive_async
@@ -22,7 +23,7 @@ from perdure.engine.mailbox import mail_key
 from perdure.engine.scope import current_frame
 from perdure.errors import NotInRun, UsageError
 from perdure.policy import ONCE
-from perdure.records import Done, Failure, Kind, Mail, Opened, Record, WaitReason, read_body
+from perdure.records import Kind, Mail, Record, WaitReason
 from perdure.replay import Fresh, Open, Replayed
 
 if TYPE_CHECKING:

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from perdure.bodies import read_body
 from perdure.errors import RunPaused, UnknownRun
-from perdure.records import Kind, Mail, Run, RunState, read_body, undo_id
+from perdure.records import Kind, Mail, Run, RunState, undo_id
 from perdure.replay import Journal
 from perdure.store.lease import read_park
 
 if TYPE_CHECKING:
-    from perdure.records import Record, Started
+    from perdure.bodies import Started
+    from perdure.records import Record
     from perdure.store.protocol import Store
 
 CONTINUED: Final = "continued"

@@ -9,7 +9,7 @@ from msgspec import Struct
 from perdure.resources.folder import listing_changes
 
 if TYPE_CHECKING:
-    from perdure.records import Listing, Tracked
+    from perdure.bodies import Listing, Tracked
     from perdure.resources.kinds import Resource
     from perdure.resources.look import Seen
 

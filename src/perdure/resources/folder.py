@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock, typed
+from perdure.bodies import Listed, Listing
 from perdure.errors import UnstorableValue
-from perdure.records import Listed, Listing
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from perdure import clock
+from perdure.bodies import Listing
 from perdure.errors import PerdureError, UnstorableValue
-from perdure.records import Listing
 from perdure.resources.folder import Keep, Memory, Scan, listing_words, packed
 from perdure.resources.kinds import Fingerprint, Resource
 from perdure.resources.local import file_words, look_cwd, look_env, look_file, looked_at

@@ -18,7 +18,7 @@ from perdure.resources.folder import UNFINISHED, Scan
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from perdure.records import Listed, Listing
+    from perdure.bodies import Listed, Listing
 
 
 class Restoration:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
+from perdure.bodies import Ended, Note, Opened, Repaired, read_body
 from perdure.engine.whereabouts import newest, newest_of
 from perdure.errors import (
     CommitsLost,
@@ -26,7 +27,7 @@ from perdure.errors import (
     RunPaused,
     StepFailed,
 )
-from perdure.records import FINISHED, Ended, Kind, Note, Opened, Repaired, Run, RunState, WaitReason, read_body
+from perdure.records import FINISHED, Kind, Run, RunState, WaitReason
 from perdure.replay import Journal, doubt_words
 from perdure.settings import current_settings
 from perdure.status.commands import DEMO_AGENT, Commands, answer_words, is_demo, likely_app

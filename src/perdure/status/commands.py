@@ -17,7 +17,7 @@ from perdure.store import shown
 from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:
-    from perdure.records import Question
+    from perdure.bodies import Question
     from perdure.store.protocol import Store
 from perdure.status.open_calls import OpenEffect, OpenWait
 

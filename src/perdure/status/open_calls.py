@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from perdure import clock, typed
+from perdure.bodies import Opened, read_body
 from perdure.engine.mailbox import Letter, mail_key
-from perdure.records import Opened, Run, RunState, read_body
+from perdure.records import Run, RunState
 from perdure.replay import Journal
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from perdure.settings import current_settings
 from perdure.status.commands import Commands
 
 if TYPE_CHECKING:
-    from perdure.records import Origin
+    from perdure.bodies import Origin
     from perdure.store.protocol import Store
 
 

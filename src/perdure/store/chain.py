@@ -9,6 +9,20 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock, typed
+from perdure.bodies import (
+    BODY_OF,
+    FORMAT,
+    Batch,
+    Done,
+    Ended,
+    Intended,
+    Listing,
+    Repaired,
+    Settled,
+    Started,
+    read_body,
+    write_body,
+)
 from perdure.errors import (
     START_OVER,
     CheckpointCorrupt,
@@ -20,34 +34,22 @@ from perdure.errors import (
     UnknownRun,
 )
 from perdure.records import (
-    BODY_OF,
     COMPLETIONS,
     DIGEST_BYTES,
     FINISHED,
-    FORMAT,
     NO_DIGEST,
-    Batch,
-    Done,
-    Ended,
-    Intended,
     Kind,
-    Listing,
     Loss,
     Mail,
     Record,
-    Repaired,
     Run,
     RunState,
     Schedule,
-    Settled,
-    Started,
     extended,
     fields_digest,
     mail_digest,
-    read_body,
     run_digest,
     sealed_run,
-    write_body,
 )
 from perdure.store.lease import read_park
 from perdure.store.protocol import Finding

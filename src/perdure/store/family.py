@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from perdure.bodies import Started, read_body
 from perdure.errors import CheckpointCorrupt
-from perdure.records import FINISHED, Run, Started, read_body
+from perdure.records import FINISHED, Run
 from perdure.store.protocol import Finding, Which
 
 if TYPE_CHECKING:

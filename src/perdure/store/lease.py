@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock, typed
+from perdure.bodies import Delivery, Ended, write_body
 from perdure.errors import (
     CommitsLost,
     DeliveriesExhausted,
@@ -22,19 +23,7 @@ from perdure.errors import (
     saved_steps,
 )
 from perdure.policy import is_spent
-from perdure.records import (
-    FINISHED,
-    Delivery,
-    Ended,
-    Kind,
-    Record,
-    Run,
-    RunState,
-    WaitReason,
-    Worker,
-    extended,
-    write_body,
-)
+from perdure.records import FINISHED, Kind, Record, Run, RunState, WaitReason, Worker, extended
 
 if TYPE_CHECKING:
     from perdure.store.protocol import Terms

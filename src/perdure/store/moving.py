@@ -16,20 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from perdure import clock
+from perdure.bodies import Ended, write_body
 from perdure.errors import RunImported, RunMoved, UsageError, saved_steps
-from perdure.records import (
-    FINISHED,
-    Ended,
-    Kind,
-    Mail,
-    Record,
-    Run,
-    RunState,
-    WaitReason,
-    extended,
-    sealed_run,
-    write_body,
-)
+from perdure.records import FINISHED, Kind, Mail, Record, Run, RunState, WaitReason, extended, sealed_run
 from perdure.store.chain import is_whole
 from perdure.store.debounce import is_untaken
 from perdure.store.lease import Move, Park, Presence, held, read_park, write_park

@@ -11,8 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from perdure import typed
+from perdure.bodies import Ended, Started, read_body
 from perdure.errors import CheckpointCorrupt, FormatTooNew, PerdureError
-from perdure.records import COMPLETIONS, FINISHED, Ended, Kind, Record, Run, RunState, Started, WaitReason, read_body
+from perdure.records import COMPLETIONS, FINISHED, Kind, Record, Run, RunState, WaitReason
 from perdure.store import blobs
 from perdure.store.chain import Prefix, is_whole, is_whole_mail, refuse_newer, sound_prefix, trusted_prefix
 from perdure.store.lease import Park

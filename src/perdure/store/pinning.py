@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from perdure import clock
+from perdure.bodies import Ended, write_body
 from perdure.errors import JournalDiverged, UsageError
-from perdure.records import FINISHED, Ended, Kind, Record, Run, RunState, extended, sealed_run, write_body
+from perdure.records import FINISHED, Kind, Record, Run, RunState, extended, sealed_run
 from perdure.store.lease import Presence, held, read_park
 from perdure.store.moving import refuse_moving
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from perdure import clock, codec, events
+from perdure.bodies import Opened, Question, read_body
 from perdure.engine import control
 from perdure.engine.active import Stop
 from perdure.engine.call import spec_of
@@ -23,7 +24,7 @@ from perdure.engine.mailbox import Letter
 from perdure.engine.session import Session, open_sessions, session
 from perdure.errors import UsageError
 from perdure.forms import approving
-from perdure.records import Mail, Opened, Question, RunState, WaitReason, read_body
+from perdure.records import Mail, RunState, WaitReason
 from perdure.replay import Entry, Journal
 from perdure.testing.unheard import has_reached_test
 

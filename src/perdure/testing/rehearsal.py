@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from perdure import clock
+from perdure.bodies import write_body
 from perdure.engine.active import Active
 from perdure.engine.scope import current_frame
 from perdure.engine.session import Session
 from perdure.engine.stillness import Standing, Watch
 from perdure.errors import RunSuspended, Signal
-from perdure.records import Kind, Record, write_body
+from perdure.records import Kind, Record
 from perdure.replay import Fresh, InDoubt, Open
 from perdure.settings import Settings
 from perdure.store.memory import MemoryStore, Shelf

@@ -25,6 +25,7 @@ from perdure.adapters.http.record import GIVEN_UP, Answer
 from perdure.adapters.http.usage import dollars, usage_of
 from perdure.adapters.script.conduct import conducted
 from perdure.adapters.userland.values import STRAY
+from perdure.bodies import Cost
 from perdure.engine.call import Prepared, Spec
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.scope import current_frame
@@ -32,7 +33,7 @@ from perdure.engine.step import record_value
 from perdure.errors import PerdureError, Signal
 from perdure.hooks import catch_up
 from perdure.policy import ONCE
-from perdure.records import Cost, Kind
+from perdure.records import Kind
 from perdure.replay import Replayed
 
 if TYPE_CHECKING:

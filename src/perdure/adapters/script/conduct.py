@@ -13,9 +13,10 @@ from perdure.adapters.http.conversation import Requests, StoredRequest
 from perdure.adapters.http.record import Answer
 from perdure.adapters.tools.context import Memory
 from perdure.adapters.userland.values import STRAY
+from perdure.bodies import Note
 from perdure.engine.drive import Commit
 from perdure.engine.scope import Frame, Scope, current_frame
-from perdure.records import Kind, Note
+from perdure.records import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

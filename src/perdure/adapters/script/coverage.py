@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from perdure.adapters.http.matching import TOOL
+from perdure.bodies import Note
 from perdure.engine.active import Active, Stop
 from perdure.errors import UnprotectedCall, saved_steps
-from perdure.records import Note, RunState, WaitReason
+from perdure.records import RunState, WaitReason
 from perdure.telemetry.text import legible
 
 if TYPE_CHECKING:

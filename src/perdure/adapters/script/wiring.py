@@ -28,9 +28,10 @@ from perdure.adapters.userland.functions import guard
 from perdure.adapters.userland.modules import roots_of
 from perdure.adapters.userland.outside import audit_processes, watch
 from perdure.adapters.userland.values import Values, merged
+from perdure.bodies import Note
 from perdure.errors import Signal
 from perdure.hooks import when_imported
-from perdure.records import Kind, Note
+from perdure.records import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from perdure.adapters.script.conduct import Conduct
     from perdure.adapters.tools.context import Surroundings
     from perdure.adapters.tools.pending import Awaited
+    from perdure.bodies import Done
     from perdure.engine.drive import Operation
     from perdure.engine.scope import Frame
-    from perdure.records import Done
 
 TOOL: Final = "=tool:"
 _OPTIONS: Final = {

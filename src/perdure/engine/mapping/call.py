@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 from msgspec import Struct
 
 from perdure import codec
+from perdure.bodies import NULL, Batch, Cost, added, read_body
 from perdure.engine.call import Prepared, Spec, spec_of
 from perdure.engine.drive import drive, drive_async
 from perdure.engine.effect import EffectSpec
@@ -23,13 +24,12 @@ from perdure.engine.scope import Frame, current_frame
 from perdure.engine.signature import Signature, checked_name
 from perdure.errors import UsageError
 from perdure.policy import ONCE
-from perdure.records import NULL, Batch, Cost, added, read_body
 from perdure.replay import Replayed
 
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from perdure.records import Failure
+    from perdure.bodies import Failure
 
 T = TypeVar("T")
 R = TypeVar("R")

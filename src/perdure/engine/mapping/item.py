@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from perdure import clock, codec, events
+from perdure.bodies import Failure
 from perdure.engine.call import Prepared, note_undoable
 from perdure.engine.drive import Operation, Pause, Perform, drive, drive_async
 from perdure.engine.effect import EffectSpec, effect_flow
@@ -15,7 +16,6 @@ from perdure.engine.failure import describe_failure, exhausted
 from perdure.engine.scope import Frame, enter_frame, leave_frame
 from perdure.errors import UnstorableValue, UsageError
 from perdure.policy import Retry, delay_seconds, may_retry
-from perdure.records import Failure
 from perdure.replay import Replayed
 
 if TYPE_CHECKING:

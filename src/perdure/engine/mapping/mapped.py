@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec import Raw, Struct
 
 from perdure import typed
-from perdure.records import Failure, Lot
+from perdure.bodies import Failure, Lot
 
 R_co = TypeVar("R_co", covariant=True)
 ADDRESS_BYTES: Final = 32

@@ -15,7 +15,7 @@ from perdure.engine.signature import is_storable_text, shown_value
 from perdure.errors import UnstorableValue, UsageError
 
 if TYPE_CHECKING:
-    from perdure.records import Batch
+    from perdure.bodies import Batch
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

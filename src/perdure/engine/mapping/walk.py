@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from perdure import clock, events
+from perdure.bodies import Batch, Lot
 from perdure.engine.active import Failed, Stop
 from perdure.engine.drive import Commit, Operation
 from perdure.engine.ledger import SILENCE, Touched
@@ -25,7 +26,7 @@ from perdure.engine.mapping.mapped import Summary, read_lot
 from perdure.engine.mapping.source import Item, digest_of, matches
 from perdure.engine.step import heed_problem, record_failure, record_value
 from perdure.errors import START_OVER, JournalDiverged, PerdureError, Signal
-from perdure.records import Batch, Kind, Lot, RunState, WaitReason
+from perdure.records import Kind, RunState, WaitReason
 from perdure.store import blobs
 
 if TYPE_CHECKING:

@@ -7,22 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from perdure.bodies import Batch, Done, Intended, Opened, Settled, Started, read_body
 from perdure.engine.ask import TIMEOUT
 from perdure.errors import StoreUnavailable
-from perdure.records import (
-    FINISHED,
-    Batch,
-    Done,
-    Intended,
-    Kind,
-    Opened,
-    Record,
-    Run,
-    RunState,
-    Settled,
-    Started,
-    read_body,
-)
+from perdure.records import FINISHED, Kind, Record, Run, RunState
 from perdure.replay import Journal
 from perdure.store.protocol import Which
 from perdure.testing.crash.points import Point, run_label

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from perdure.bodies import Delivery, read_body
 from perdure.errors import EffectInDoubt, LeaseLapsed, RunHeld, RunWaits, StoreError, UsageError
-from perdure.records import Delivery, Kind, read_body
+from perdure.records import Kind
 
 if TYPE_CHECKING:
     from perdure.testing.crash.evidence import Evidence

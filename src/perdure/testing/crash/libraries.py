@@ -15,7 +15,7 @@ from pathlib import Path
 
 from perdure import typed
 from perdure.adapters.script.reading import imports_of
-from perdure.records import BODY_OF
+from perdure.bodies import BODY_OF
 from perdure.store.sql import load_schema
 
 

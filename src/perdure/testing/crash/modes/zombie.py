@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from perdure import clock
+from perdure.bodies import Settled, read_body
 from perdure.errors import EffectInDoubt, LeaseLapsed, RunHeld, RunWaits
-from perdure.records import Kind, Settled, read_body
+from perdure.records import Kind
 from perdure.testing.crash.evidence import Evidence
 from perdure.testing.crash.grounds import names_the_store, refusal_of, refuse_plain_scripts
 from perdure.testing.crash.modes import Plan, chosen_points
