@@ -236,6 +236,11 @@ class Append(Struct, frozen=True):
     power: bool = True
 
 
+_FIRST_FIELDS: Final = Run.__struct_fields__.index("wake_at")
+_LATER_FIELDS: Final = Run.__struct_fields__.index("head")
+_NO_LATER: Final = Run.__struct_defaults__[_FIRST_FIELDS - _LATER_FIELDS - 2 : -2]
+"""What the fields between these two are in most runs: those that came later are part of a digest where they say more."""
+
 _encode_fields = msgspec.msgpack.Encoder().encode
 
 
@@ -251,32 +256,17 @@ def fields_digest(run_id: bytes, before: bytes, fields: tuple[Any, ...]) -> byte
 
 def run_digest(run: Run) -> bytes:
     """The digest over every field of a run's row but itself."""
-    fields: tuple[object, ...] = (
-        run.run_id,
-        run.name,
-        run.agent,
-        run.arguments,
-        run.durability,
-        run.created_at,
-        run.updated_at,
-        run.state,
-        run.reason,
-        run.detail,
-        run.epoch,
-        run.holder,
-        run.deliveries,
-        run.steps,
-        run.suspects,
-        run.length,
-        run.head,
-    )
-    if run.wake_at != 0.0 or run.heard != 0 or run.tags != "":  # NULL is damage
-        fields = (*fields, run.wake_at, run.heard, run.tags)
-    if run.tokens != 0 or run.dollars != 0.0:
-        fields = (*fields, run.tokens, run.dollars)
-    placed = (run.queue, run.priority, run.tenant, run.turn, run.version)
-    if placed != (DEFAULT_QUEUE, 0, "", 0, ""):
-        fields = (*fields, *placed)
+    fields = msgspec.structs.astuple(run)
+    later = fields[_FIRST_FIELDS:_LATER_FIELDS]
+    fields = (*fields[:_FIRST_FIELDS], run.head)
+    if later != _NO_LATER:
+        waiting, spent, placed = later[:3], later[3:5], later[5:]
+        if waiting != (0.0, 0, ""):  # NULL is damage
+            fields = (*fields, *waiting)
+        if spent != (0, 0.0):
+            fields = (*fields, *spent)
+        if placed != (DEFAULT_QUEUE, 0, "", 0, ""):
+            fields = (*fields, *placed)
     return sha256(_encode_fields(fields)).digest()[:DIGEST_BYTES]
 
 
@@ -350,9 +340,9 @@ def extended(  # the changes are fields of Run, checked by msgspec
 
     The records and the row are made here for the store alone, so their digests are filled in rather than copied in.
     """
-    head = run.head
+    head, run_id = run.head, run.run_id.encode()
     for record in records:
-        head = record_digest(run.run_id, head, record)
+        head = fields_digest(run_id, head, msgspec.structs.astuple(record)[:-1])
         msgspec.structs.force_setattr(record, "digest", head)
     after = msgspec.structs.replace(run, updated_at=at, length=run.length + len(records), head=head, **changes)
     msgspec.structs.force_setattr(after, "digest", run_digest(after))

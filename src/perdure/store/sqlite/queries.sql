@@ -12,6 +12,9 @@ BEGIN
 -- name: read_counter
 SELECT base + (SELECT coalesce(max(id), 0) FROM records) FROM meta
 
+-- name: read_base
+SELECT base FROM meta
+
 -- name: read_generation
 SELECT generation FROM meta
 
@@ -53,7 +56,6 @@ WHERE run = ? AND run_id = ? AND epoch = ? AND length = ?
 UPDATE runs SET updated_at = ?, deliveries = ?, steps = ?, suspects = ?, length = ?, tokens = ?, dollars = ?, head = ?,
                 digest = ?
 WHERE run = ? AND run_id = ? AND epoch = ? AND length = ? AND state = 'running'
-RETURNING (SELECT base FROM meta)
 
 -- name: insert_record
 INSERT INTO records (run, seq, kind, key, name, arguments, at, epoch, body, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -63,7 +63,7 @@ def run_at(connection: apsw.Connection, number: int) -> Run:
     raise apsw.CorruptError(f"row {number} of the runs is listed and cannot be found")
 
 
-def insert_record(connection: apsw.Connection, number: int, record: Record) -> None:
+def insert_record(connection: apsw.Connection | apsw.Cursor, number: int, record: Record) -> None:
     """Append a record to the journal of the run with this number."""
     connection.execute(
         Q["insert_record"],
@@ -90,6 +90,11 @@ def replace_run(connection: apsw.Connection, run: Run, number: int) -> None:
 def count_commits(connection: apsw.Connection) -> int:
     """How many commits this database remembers: one for each record and each mail, and those that were lost."""
     return _integer(connection, "read_counter")
+
+
+def read_base(connection: apsw.Connection) -> int:
+    """How many of them are no longer, or never were, in the numbers of records."""
+    return _integer(connection, "read_base")
 
 
 def read_generation(connection: apsw.Connection) -> int:

@@ -150,8 +150,7 @@ class SqliteStore(SqliteFile):
         run = append.run
         number = self._number(run.run_id)
         fence = (number, run.run_id, epoch, run.length - len(append.records))
-        lengthened = self._lengthen(run, fence) if only_grows(run, append.records) else []
-        if not lengthened:
+        if not (only_grows(run, append.records) and self._lengthen(run, fence)):
             self._connection.execute(Q["update_run"], (*changeable(run), *fence))
             is_fenced = self._connection.changes() != 1
             if is_fenced or run.state != RunState.RUNNING:
@@ -159,20 +158,18 @@ class SqliteStore(SqliteFile):
             if is_fenced:
                 return LeaseLost(f"Run {run.name} is held by another worker now.")
         self._insert(number, append.records, append.blobs)
+        if append.records:
+            self._pen.newest = self._connection.last_insert_rowid()
         for mail_id in append.taken:
             self._take(mail_id, run)
-        base = lengthened[0][0] if lengthened and append.records else None
-        self._pen.commits = base + self._connection.last_insert_rowid() if isinstance(base, int) else 0
         return None
 
-    def _lengthen(self, run: Run, fence: tuple[int, str, int, int]) -> list[tuple[Any, ...]]:
-        """Change only what grows with a journal, so that a step writes no index.
-
-        The answer is empty where the run no longer moves, and says otherwise from where the commits are counted.
-        """
+    def _lengthen(self, run: Run, fence: tuple[int, str, int, int]) -> bool:
+        """Change only what grows with a journal, so that a step writes no index; False where the run no longer moves."""
         progress = (run.updated_at, run.deliveries, run.steps, run.suspects, run.length)
         values = (*progress, run.tokens, run.dollars, run.head, run.digest, *fence)
-        return self._connection.execute(Q["extend_run"], values).fetchall()
+        self._pen.cursor.execute(Q["extend_run"], values)
+        return self._connection.changes() == 1
 
     def _number(self, run_id: str) -> int:
         """The run's number in this file; 0, which no run has, where there is none."""
@@ -190,7 +187,7 @@ class SqliteStore(SqliteFile):
         for blob in stored:
             self._connection.execute(Q["insert_blob"], blob)
         for record in records:
-            insert_record(self._connection, number, record)
+            insert_record(self._pen.cursor, number, record)
 
     def holds(self, run_id: str, epoch: int) -> bool:
         """Whether this epoch is still the run's newest."""

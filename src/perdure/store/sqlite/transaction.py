@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import apsw
 
 from perdure.store.sqlite.connect import explain, rollback
 from perdure.store.sqlite.log import LogRoom
-from perdure.store.sqlite.statements import Q, count_commits
+from perdure.store.sqlite.statements import Q, count_commits, read_base
 
 if TYPE_CHECKING:
     import threading
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from perdure.store.sqlite.fork import Forks
     from perdure.store.sqlite.presence import Mark
 
-_FOREIGN = (apsw.Error, OSError, UnicodeDecodeError)
+_UNKNOWN: Final = -1
+_FOREIGN: Final = (apsw.Error, OSError, UnicodeDecodeError)
 
 
 class Pen:
@@ -28,13 +29,18 @@ class Pen:
     def __init__(self, path: Path, connection: apsw.Connection, mark: Mark, fork: Forks, lock: threading.RLock) -> None:
         self.path = path
         self.connection = connection
+        self.cursor = connection.cursor()
+        """For statements that every step needs: to make a cursor for each takes as long as to execute a small one."""
         self.mark = mark
         self.log_room = LogRoom(path.with_name(f"{path.name}-wal"))
         self.fork = fork
         self.lock = lock
         self.broken: PerdureError | None = None
-        self.commits = 0
-        """How many the database will remember after the open transaction; 0 where that has to be asked."""
+        self.newest = 0
+        """The number of the record that the open transaction appended last; 0 where it appended none."""
+        self._base = 0
+        self._base_version = _UNKNOWN
+        """The version of the database to which that base belongs: it changes with every commit of anybody."""
         self._power = True
 
     def begin(self, *, power: bool) -> None:
@@ -42,9 +48,9 @@ class Pen:
         self.fork.refuse()
         if self.broken is not None:
             raise self.broken
-        self.commits = 0
+        self.newest = 0
         self.sync_on_commit(power)
-        self.connection.execute(Q["begin"])
+        self.cursor.execute(Q["begin"])
         if power:
             self.log_room.make()
 
@@ -53,6 +59,25 @@ class Pen:
         if power != self._power:
             self.connection.pragma("synchronous", "full" if power else "normal")
             self._power = power
+
+    def commit(self, *, counted: bool) -> None:
+        """Make the open transaction last, and mark it."""
+        commits = self._count() if counted else 0
+        self.cursor.execute(Q["commit"])
+        if self.newest:  # who appends to journals leaves the base alone
+            self._base_version = self.connection.data_version()
+        self.mark.advance(commits, synced=self._power)
+
+    def _count(self) -> int:
+        """How many commits the database will remember after the open transaction.
+
+        To ask for that takes a tenth of a step, so a step whose process saw all that others committed does not.
+        """
+        if not self.newest:
+            return count_commits(self.connection)
+        if self.connection.data_version() != self._base_version:
+            self._base = read_base(self.connection)
+        return self._base + self.newest
 
     def abandon(self, error: BaseException) -> None:
         """Take everything back that the open transaction did."""
@@ -93,9 +118,7 @@ class Transaction:
                 self._fail(error)
                 return False
             try:
-                commits = (pen.commits or count_commits(pen.connection)) if self._counted else 0
-                pen.connection.execute(Q["commit"])
-                pen.mark.advance(commits, synced=self._power)
+                pen.commit(counted=self._counted)
             except BaseException as refusal:
                 self._fail(refusal)
                 raise
