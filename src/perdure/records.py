@@ -239,7 +239,7 @@ class Append(Struct, frozen=True):
 _FIRST_FIELDS: Final = Run.__struct_fields__.index("wake_at")
 _LATER_FIELDS: Final = Run.__struct_fields__.index("head")
 _NO_LATER: Final = Run.__struct_defaults__[_FIRST_FIELDS - _LATER_FIELDS - 2 : -2]
-"""What the fields between these two are in most runs: those that came later are part of a digest where they say more."""
+"""The fields between these two came later. In most runs they say nothing, and are then no part of the digest."""
 
 _encode_fields = msgspec.msgpack.Encoder().encode
 

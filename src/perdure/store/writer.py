@@ -93,7 +93,7 @@ class Writer:
 
     async def wait_async(self, ticket: Ticket) -> None:
         """Like `wait`, without holding up the event loop for longer than a quick commit."""
-        if self._is_alone() and self._commit_inline() and ticket.done:
+        if self._is_alone() and self._commit_inline(ticket) and ticket.done:
             ticket.check()
             return
         loop = asyncio.get_running_loop()
@@ -117,8 +117,11 @@ class Writer:
             self._ask_thread()
         self._flushed_at = clock.elapsed_seconds()
 
-    def _commit_inline(self) -> bool:
-        """Commit all that is queued, here and now, if that is quick and nobody else is at it."""
+    def _commit_inline(self, only: Ticket | None = None) -> bool:
+        """Commit all that is queued, here and now, if that is quick and nobody else is at it.
+
+        `only` is an append that is probably all there is.
+        """
         if self._smoothed_seconds > INLINE_COMMIT_SECONDS:
             return False
         try:
@@ -126,6 +129,8 @@ class Writer:
         except queue.Empty:
             return False
         try:
+            if only is not None and not only.done:
+                self._commit_alone(only)
             while self._queue and self._commit_queued():
                 pass
         finally:

@@ -165,7 +165,7 @@ class SqliteStore(SqliteFile):
         return None
 
     def _lengthen(self, run: Run, fence: tuple[int, str, int, int]) -> bool:
-        """Change only what grows with a journal, so that a step writes no index; False where the run no longer moves."""
+        """Change only what grows with a journal, so that a step writes no index; False where that is not all."""
         progress = (run.updated_at, run.deliveries, run.steps, run.suspects, run.length)
         values = (*progress, run.tokens, run.dollars, run.head, run.digest, *fence)
         self._pen.cursor.execute(Q["extend_run"], values)
