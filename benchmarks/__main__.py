@@ -60,7 +60,7 @@ def main() -> int:
             rows += measured(name, laboratory)
     if options.json:
         options.json.write_text(as_json(rows, machine) + "\n", encoding="utf-8")
-    missed = sum(row.verdict == "MISS" for row in rows)
+    missed = sum(row.verdict in {"MISS", "FAILED"} for row in rows)
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
     if os.getloadavg()[0] > (os.cpu_count() or 1) + 1:
         print("others are busy on this machine: trust the counts and the CPU time, not the clock")

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 
+from benchmarks import held_sync
 from benchmarks.laboratory import Entry, Laboratory, Outcome, Sizes
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.report import Budget, PerStep, Row
@@ -37,10 +38,11 @@ def measure(laboratory: Laboratory) -> list[Row]:
     """Return the time per step and the disk of every contender at every size."""
     sizes = QUICK_SIZES if laboratory.quick else SIZES
     per_step: dict[str, PerStep] = {}
-    return [row for steps in sizes for row in measure_size(laboratory, steps, largest=max(sizes), per_step=per_step)]
+    rows = [row for steps in sizes for row in measure_size(laboratory, steps, per_step=per_step)]
+    return rows + measure_held(laboratory, max(sizes))
 
 
-def measure_size(laboratory: Laboratory, steps: int, *, largest: int, per_step: dict[str, PerStep]) -> list[Row]:
+def measure_size(laboratory: Laboratory, steps: int, *, per_step: dict[str, PerStep]) -> list[Row]:
     """Measure one size; what a step costs in fsyncs is counted once, at the first size."""
     entries = [entry_of(laboratory, contender, steps) for contender in CONTENDERS]
     feasible = [entry for entry in entries if not too_long(laboratory, entry)]
@@ -51,46 +53,71 @@ def measure_size(laboratory: Laboratory, steps: int, *, largest: int, per_step: 
         outcome = joined(timed[entry.label], stored[entry.label]) if entry in feasible else skipped(steps)
         if outcome.trials and entry.label not in per_step:
             per_step[entry.label] = laboratory.count(cold(entry), Sizes("steps", small=40, large=140))
-        rows += rows_of(entry, outcome, raw=timed["raw apsw"], per_step=per_step, budgeted=steps == largest)
+        rows.append(time_row(entry, outcome, raw=timed["raw apsw"], per_step=per_step))
+        rows += disk_rows(entry, outcome)
     return rows
 
 
-def rows_of(
-    entry: Entry, outcome: Outcome, *, raw: Outcome, per_step: Mapping[str, PerStep], budgeted: bool
-) -> list[Row]:
-    """Return two rows: the time of a late step, and the disk."""
-    case, ours = f"{entry.parameters['steps']:,} messages", entry.label.startswith("perdure")
-    if outcome.failure:
-        return [Row("conversation", case, entry.label, None, "", guarantee=entry.guarantee, note=outcome.failure)]
-    first, last, disk = outcome.median("first_ms"), outcome.median("last_ms"), outcome.median("disk_bytes")
+def measure_held(laboratory: Laboratory, steps: int) -> list[Row]:
+    """Measure the times of the largest size on the disk that the budgets were set for."""
+    entries = [entry_of(laboratory, contender, steps) for contender in CONTENDERS if contender[0] in OURS]
+    held = [replace(entry, is_held=True) for entry in entries]
+    timed = laboratory.interleave(held)
+    return [time_row(entry, timed[entry.label], raw=timed["raw apsw"], per_step={}) for entry in held]
+
+
+def time_row(entry: Entry, outcome: Outcome, *, raw: Outcome, per_step: Mapping[str, PerStep]) -> Row:
+    """Return the time of a late step, beside that of an early one."""
+    case = f"{named(entry)}, late step" + (f", {held_sync.WORDS}" if entry.is_held else "")
+    is_judged = is_ours(entry) and entry.is_held
+    text = f"flat, ≤ {FLAT_AT_MOST}"
+    if outcome.failure or raw.failure:
+        budget = Budget(text, None) if is_judged else None
+        note = outcome.failure or f"nothing to compare with: {raw.failure}"
+        return Row("conversation", case, entry.label, None, "", guarantee=entry.guarantee, budget=budget, note=note)
     growth = statistics.median(trial["last_ms"] / trial["first_ms"] for trial in outcome.trials)
-    raw_bytes = int(str(entry.parameters["steps"])) * MESSAGE_BYTES
-    flat = Budget(f"flat, ≤ {FLAT_AT_MOST}", growth, at_most=FLAT_AT_MOST)
+    return Row(
+        "conversation",
+        case,
+        entry.label,
+        outcome.median("last_ms"),
+        "ms",
+        ratio=outcome.ratio("last_ms", raw),
+        per_step=per_step.get(entry.label),
+        guarantee=entry.guarantee,
+        budget=Budget(text, growth, at_most=FLAT_AT_MOST) if is_judged else None,
+        note=f"an early step took {outcome.median('first_ms'):.2f} ms: {growth:.2f}",
+    )
+
+
+def disk_rows(entry: Entry, outcome: Outcome) -> list[Row]:
+    """Return what is left on disk, where the trials came to their end."""
+    if outcome.failure:
+        return []
+    disk, raw_bytes = outcome.median("disk_bytes"), int(str(entry.parameters["steps"])) * MESSAGE_BYTES
     small = Budget(f"≤ {DISK_AT_MOST} of the messages", disk / raw_bytes, at_most=DISK_AT_MOST)
     return [
         Row(
             "conversation",
-            f"{case}, late step",
-            entry.label,
-            last,
-            "ms",
-            ratio=outcome.ratio("last_ms", raw),
-            per_step=per_step.get(entry.label),
-            guarantee=entry.guarantee,
-            budget=flat if ours and budgeted else None,
-            note=f"an early step took {first:.2f} ms: {growth:.2f}",
-        ),
-        Row(
-            "conversation",
-            f"{case}, disk",
+            f"{named(entry)}, disk",
             entry.label,
             disk / 1_000_000,
             "MB",
             ratio=disk / raw_bytes,
-            budget=small if ours else None,
+            budget=small if is_ours(entry) else None,
             note="bytes after the process ended, to bytes of the messages",
-        ),
+        )
     ]
+
+
+def named(entry: Entry) -> str:
+    """Name the case of an entry."""
+    return f"{entry.parameters['steps']:,} messages"
+
+
+def is_ours(entry: Entry) -> bool:
+    """Say whether the budgets are for this entry."""
+    return entry.label.startswith("perdure")
 
 
 def entry_of(laboratory: Laboratory, contender: tuple[str, str, str], steps: int) -> Entry:

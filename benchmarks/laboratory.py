@@ -12,8 +12,10 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
+from benchmarks import held_sync
 from benchmarks.report import PerStep
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +41,8 @@ class Entry:
     guarantee: str
     parameters: Mapping[str, object] = field(default_factory=dict)
     rounds: int = 1
+    is_held: bool = False
+    """Whether its syncs are held up to those of the disk that the budgets were set for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +110,27 @@ class Laboratory:
     def run(self, entry: Entry, *, directory: Path, tracer: Iterable[str] = (), **parameters: object) -> Measured:
         """Run one trial in a directory that may hold what an earlier one left; it may end by its own SIGKILL."""
         parameters = {**entry.parameters, **parameters, "directory": str(directory)}
-        say(f"{entry.label}: {entry.work} {json.dumps(dict(entry.parameters))}")
+        held = f", {held_sync.WORDS}" if entry.is_held else ""
+        say(f"{entry.label}: {entry.work} {json.dumps(dict(entry.parameters))}{held}")
         command = [*tracer, sys.executable, "-m", "benchmarks.trial", entry.work, json.dumps(parameters)]
+        variables = environment() | (self._holding() if entry.is_held else {})
         try:
             ended = subprocess.run(
-                command, cwd=directory, env=environment(), capture_output=True, text=True,
+                command, cwd=directory, env=variables, capture_output=True, text=True,
                 check=False, timeout=TRIAL_SECONDS_MAX,
             )  # fmt: skip
         except subprocess.TimeoutExpired as expired:
             raise TrialFailed(f"gave up after {TRIAL_SECONDS_MAX} s") from expired
         return measurements(ended)
+
+    @cached_property
+    def _held_sync(self) -> Path | None:
+        return held_sync.built(self.directory)
+
+    def _holding(self) -> dict[str, str]:
+        if self._held_sync is None:
+            raise TrialFailed("not measured: without a C compiler and Linux no sync can be held up")
+        return held_sync.variables(self._held_sync)
 
     def count(self, entry: Entry, sizes: Sizes) -> PerStep:
         """Count fsyncs and transactions per step."""

@@ -25,16 +25,18 @@ NUMERIC = {3, 4, 5, 6, 7}
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A limit that perdure set itself, and what was measured against it."""
+    """A limit that perdure set itself, and what was measured against it; None where the trials failed."""
 
     text: str
-    measured: float
+    measured: float | None
     at_least: float | None = None
     at_most: float | None = None
 
     @property
     def kept(self) -> bool:
-        """Say whether the measurement is within the limit."""
+        """Say whether there is a measurement, and it is within the limit."""
+        if self.measured is None:
+            return False
         enough = self.at_least is None or self.measured >= self.at_least
         return enough and (self.at_most is None or self.measured <= self.at_most)
 
@@ -65,9 +67,11 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Return PASS or MISS, or nothing where no budget is set."""
+        """Return PASS or MISS, or nothing where no budget is set; a failed trial passes nothing."""
         if self.budget is None:
             return ""
+        if self.budget.measured is None:
+            return "FAILED"
         return "PASS" if self.budget.kept else "MISS"
 
 
@@ -95,10 +99,15 @@ def cells(row: Row) -> tuple[str, ...]:
         "-" if row.per_step is None else counted(row.per_step.fsyncs),
         "-" if row.per_step is None else counted(row.per_step.transactions),
         "-" if row.per_step is None or row.per_step.processor_us is None else number(row.per_step.processor_us),
-        "" if row.budget is None else f"{row.budget.text}: {row.budget.measured:.2f}",
+        "" if row.budget is None else judged(row.budget),
         row.verdict,
         "; ".join(filter(None, (row.guarantee, row.note))),
     )
+
+
+def judged(budget: Budget) -> str:
+    """Write a limit and what was measured against it."""
+    return f"{budget.text}: {'-' if budget.measured is None else f'{budget.measured:.2f}'}"
 
 
 def counted(per_step: float | None) -> str:

@@ -1,11 +1,15 @@
 """One run, one step after another, each on disk before the next begins.
 
 A sync takes longer while the WAL file still grows, which is what a short-lived process sees, than once the file has its
-full size and is written over, which is what a worker sees. Both are measured.
+full size and is written over, which is what a worker sees. Both are measured, the latter also on the disk that the
+budget was set for.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from benchmarks import held_sync
 from benchmarks.laboratory import Entry, Laboratory, Sizes
 from benchmarks.report import Row
 from benchmarks.throughput import Limit, rows
@@ -24,13 +28,22 @@ def measure(laboratory: Laboratory) -> list[Row]:
     """Return steps per second of every contender, with a new WAL and with a full-grown one."""
     limits = {"perdure": LIMIT, "perdure, async": LIMIT}
     sizes = Sizes("steps", small=40, large=140)
-    growing = rows("sequential", laboratory, growing_entries(laboratory), case=case, limits=limits, sizes=sizes)
-    return growing + rows("sequential", laboratory, entries(laboratory), case=case, limits=limits, sizes=sizes)
+    parts = [
+        (growing_entries(laboratory), limits),
+        (entries(laboratory), {}),
+        (held_entries(laboratory), limits),
+    ]
+    return [
+        row
+        for part, its_limits in parts
+        for row in rows("sequential", laboratory, part, case=case, limits=its_limits, sizes=sizes)
+    ]
 
 
 def case(entry: Entry) -> str:
     """Name the case of an entry."""
-    return f"{entry.parameters['steps']:,} steps, {'full' if entry.parameters['warm_up'] else 'new'} WAL"
+    log = "full WAL" if entry.parameters["warm_up"] else "new WAL"
+    return f"{entry.parameters['steps']:,} steps, {log}" + (f", {held_sync.WORDS}" if entry.is_held else "")
 
 
 def growing_entries(laboratory: Laboratory) -> list[Entry]:
@@ -50,6 +63,12 @@ def entries(laboratory: Laboratory) -> list[Entry]:
         Entry("LangGraph, sync", "langgraph.sequential", ON_DISK, short | {"durability": "sync"}, rounds),
         Entry("LangGraph", "langgraph.sequential", WRITTEN_BEHIND, short | {"durability": "async"}, rounds),
     ]
+
+
+def held_entries(laboratory: Laboratory) -> list[Entry]:
+    """Return the raw limit and perdure, on the disk that the budget was set for."""
+    long = {"steps": laboratory.pick(quick=500, full=3000), "warm_up": WARM_UP_STEPS}
+    return [replace(entry, is_held=True) for entry in ours(long, rounds=laboratory.pick(quick=5, full=9))]
 
 
 def ours(parameters: dict[str, int], *, rounds: int) -> list[Entry]:

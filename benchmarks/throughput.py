@@ -54,8 +54,10 @@ def row(
     per_step: PerStep,
 ) -> Row:
     """Sum up one entry."""
-    if outcome.failure:
-        return Row(benchmark, case, entry.label, None, "", guarantee=entry.guarantee, note=outcome.failure)
+    if outcome.failure or raw.failure:
+        budget = Budget(limit.text, None) if limit else None
+        note = outcome.failure or f"nothing to compare with: {raw.failure}"
+        return Row(benchmark, case, entry.label, None, "", guarantee=entry.guarantee, budget=budget, note=note)
     ratio = outcome.ratio("per_second", raw)
     return Row(
         benchmark=benchmark,
