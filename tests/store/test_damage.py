@@ -23,7 +23,7 @@ from perdure.store import blobs
 from perdure.store.chain import is_whole, trusted_prefix, verified_run
 from perdure.store.protocol import Finding
 from perdure.store.sqlite import SqliteStore
-from perdure.testing.crash.damage import written_bytes
+from perdure.testing.crash.damage import pages_of, written_bytes
 from tests.store.journals import claimed, created, ending, held_run, intent, land, large_step, letter, new_run, step
 from tests.summary import note
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from perdure.records import Append
 
-PAGE_BYTES: Final = 4096
 CHUNKS: Final = [0, *(pytest.param(chunk, marks=pytest.mark.torture) for chunk in range(1, 10))]
 FLIPS, HEADER_FLIPS, CUTS = 50, 20, 20
 """Of each kind in each chunk. In all, in the database and as often in its log: 500 flips anywhere, 200 where pages keep
@@ -276,10 +275,9 @@ def flip_anywhere(folder: Path, generator: random.Random) -> str:
 def flip_structure(folder: Path, generator: random.Random) -> str:
     """Where a page says what it is and where its cells are; in the log, where a frame says so."""
     file = a_file(folder, generator)
-    is_log = file.name.endswith("-wal")
-    start, size = (32, PAGE_BYTES + 24) if is_log else (0, PAGE_BYTES)
+    start, size = pages_of(file)
     page = generator.randrange(max(1, (written_bytes(file) - start) // size))
-    header = 100 if page == 0 and not is_log else 0
+    header = 100 if page == 0 and file.name == "perdure.db" else 0
     return flip(file, start + page * size + header + generator.randrange(40), generator.randrange(8))
 
 

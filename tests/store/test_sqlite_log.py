@@ -17,12 +17,12 @@ import pytest
 from perdure.records import Run
 from perdure.store.protocol import Finding
 from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite.connect import PAGE_BYTES
 from perdure.store.sqlite.log import PIECE_BYTES, LogRoom
 from tests import warm
 from tests.store.journals import held_run, land, step
 
 _ROOT = Path(__file__).parents[2]
-_PAGE_BYTES = 4096
 
 
 def log_bytes(database: Path) -> int:
@@ -115,13 +115,13 @@ def test_log_grows_by_itself_where_there_is_no_room(tmp_path: Path) -> None:
         run = land(store, step(run))
         size = log_bytes(database)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20 * _PAGE_BYTES, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20 * PAGE_BYTES, hard))
     try:
         run = taken_steps(store, run, 2)
         after = log_bytes(database)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert size < after < size + 20 * _PAGE_BYTES
+    assert size < after < size + 20 * PAGE_BYTES
     assert store.read_run("run-1") == run
     assert whole(store) == {"run-1"}
     store.close()

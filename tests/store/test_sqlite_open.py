@@ -350,3 +350,27 @@ class TestReading:
         assert store.read_run("run-1") == run
         assert store.read_mail("run-1") == [posted]
         store.close()
+
+
+def test_new_database_has_small_pages(path: Path) -> None:
+    SqliteStore(path).close()
+    with foreign(path) as connection:
+        assert connection.pragma("page_size") == connect.PAGE_BYTES
+
+
+def test_database_with_pages_of_another_size_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(connect, "PAGE_BYTES", 4096)
+        store = SqliteStore(path)
+        run = land(store, step(held_run(store)))
+        store.close()
+    store = SqliteStore(path)
+    run = claimed(store, run.run_id)
+    for _ in range(20):
+        run = land(store, step(run))
+    assert not [found for found in store.check() if isinstance(found, Finding)]
+    assert store.read_run(run.run_id) == run
+    assert len(store.load_journal(run.run_id)) == run.length
+    store.close()
+    with foreign(path) as connection:
+        assert connection.pragma("page_size") == 4096

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from perdure.store.sqlite.connect import LOG_PAGES
+from perdure.store.sqlite.connect import LOG_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PIECE_BYTES: Final = 64 * 4096
 """A log with room ends at a multiple of this; one that SQLite has made longer does not."""
 
-_ENOUGH_BYTES: Final = LOG_PAGES * 4096
+_ENOUGH_BYTES: Final = LOG_BYTES
 _NOT_OPEN: Final = -1
 
 

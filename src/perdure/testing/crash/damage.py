@@ -34,8 +34,8 @@ NOTES: Final = {
 }
 """What is counted of damage, and what each count means."""
 
-_PAGE_BYTES: Final = 4096
 _LOG_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
+_LARGEST_PAGE: Final = 65536
 _STRUCTURE_BYTES: Final = 40
 _FILES: Final = ("", "-wal", "-mark")
 _DATA: Final = ("", "-wal")
@@ -124,6 +124,16 @@ def written_bytes(file: Path) -> int:
     return len(file.read_bytes().rstrip(b"\0")) if file.name.endswith("-wal") else file.stat().st_size
 
 
+def pages_of(file: Path) -> tuple[int, int]:
+    """Where the pages of a database begin, or the frames of its log, and from one to the next how many bytes it is."""
+    with file.open("rb") as stream:
+        header = stream.read(_LOG_HEADER_BYTES)
+    if file.name.endswith("-wal"):
+        return _LOG_HEADER_BYTES, int.from_bytes(header[8:12]) + _FRAME_HEADER_BYTES
+    size = int.from_bytes(header[16:18])
+    return 0, _LARGEST_PAGE if size == 1 else size
+
+
 def _cut(file: Path, dice: Dice) -> Harm:
     length = dice.number(written_bytes(file))
     with file.open("r+b") as stream:
@@ -134,9 +144,7 @@ def _cut(file: Path, dice: Dice) -> Harm:
 def _structural(file: Path, dice: Dice) -> int:
     """Where a page says what it is and where its cells are; in the log, where a frame says so."""
     size = written_bytes(file)
-    is_log = file.name.endswith("-wal")
-    start = _LOG_HEADER_BYTES if is_log else 0
-    stride = _PAGE_BYTES + _FRAME_HEADER_BYTES if is_log else _PAGE_BYTES
+    start, stride = pages_of(file)
     page = dice.number(max(1, (size - start) // stride))
     return min(size - 1, start + page * stride + dice.number(_STRUCTURE_BYTES))
 
@@ -175,7 +183,7 @@ def _bodies(store: Path) -> list[tuple[bytes, bytes]]:
     connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        query = "SELECT body FROM records WHERE kind IN ('step', 'receipt') AND length(body) < 2000 ORDER BY id"
+        query = "SELECT body FROM records WHERE kind IN ('step', 'receipt') AND length(body) < 1500 ORDER BY id"
         found = [body.encode() for (body,) in connection.execute(query)]
     finally:
         connection.close()
