@@ -68,7 +68,7 @@ def entries(laboratory: Laboratory) -> list[Entry]:
 def held_entries(laboratory: Laboratory) -> list[Entry]:
     """Return the raw limit and perdure, on the disk that the budget was set for."""
     long = {"steps": laboratory.pick(quick=500, full=3000), "warm_up": WARM_UP_STEPS}
-    return [replace(entry, is_held=True) for entry in ours(long, rounds=laboratory.pick(quick=5, full=9))]
+    return [replace(entry, is_held=True) for entry in ours(long, rounds=laboratory.pick(quick=9, full=21))]
 
 
 def ours(parameters: dict[str, int], *, rounds: int) -> list[Entry]:

@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import inspect
 import threading
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
@@ -155,7 +156,7 @@ class Perform(Struct, eq=False):
         try:
             self.frame.blocking = True  # what a plain function does here, it does before the loop goes on
             result = active.body_of(self.body)(*self.args, **self.kwargs)
-            if not inspect.isawaitable(result):
+            if type(result) is not CoroutineType and not inspect.isawaitable(result):  # mostly it is one
                 return result
             self.frame.blocking = False
             if self.timeout is None:

@@ -71,12 +71,11 @@ def _usual_in(folder: Path) -> tuple[Path, ...]:
     return folder / "perdure.db", folder / ".perdure" / "perdure.db"
 
 
-def refuse_writing(path: Path, *, writable: bool) -> None:
-    """A store that was opened to be read is not changed."""
-    if not writable:
-        raise StoreReadOnly(
-            f"{path} was opened to be read only.", safe="nothing was changed.", hint="open it with create=True to write"
-        )
+def read_only(path: Path) -> StoreReadOnly:
+    """The refusal to change a store that was opened to be read."""
+    return StoreReadOnly(
+        f"{path} was opened to be read only.", safe="nothing was changed.", hint="open it with create=True to write"
+    )
 
 
 def prepare_folder(path: Path) -> None:

@@ -29,9 +29,9 @@ from perdure.store.sqlite.connect import (
     migrate,
     plain_errors,
     prepare_folder,
+    read_only,
     refuse_directory,
     refuse_other_file,
-    refuse_writing,
     rollback,
 )
 from perdure.store.sqlite.fork import Forks
@@ -148,7 +148,8 @@ class SqliteFile:
         """Hold a lock for life, take a slot in the mark, enter the list of workers."""
         if self._worker is not None:
             return self._worker
-        refuse_writing(self.path, writable=self._writable)
+        if not self._writable:
+            raise read_only(self.path)
         self._fork.refuse()
         with plain_errors(self.path), exclusive(self._beside("lock"), seconds=self._seconds):
             life = Life(self._beside("life"))
@@ -240,7 +241,8 @@ class SqliteFile:
 
     def _transaction(self, *, power: bool = True, counted: bool = True) -> Transaction:
         """The one way to write; `counted` where the commit is one that must not be lost unnoticed."""
-        refuse_writing(self.path, writable=self._writable)
+        if not self._writable:
+            raise read_only(self.path)
         return Transaction(self._pen, power=power, counted=counted)
 
     @contextlib.contextmanager

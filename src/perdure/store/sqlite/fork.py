@@ -43,7 +43,7 @@ class Forks:
 
     def refuse(self) -> None:
         """Let only the process that opened the database go on."""
-        if self.is_child:
+        if clock.process_id() != self._pid:  # asked at every step
             raise UsageError(
                 "This process was forked from one that has the store open.",
                 safe="the parent's runs are untouched.",

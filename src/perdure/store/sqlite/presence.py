@@ -166,11 +166,9 @@ class Mark:
     def advance(self, commits: int, *, synced: bool) -> None:
         """Remember that this many commits are about to be acknowledged; what is remembered never shrinks."""
         before = self._slot
-        if self._offset < 0:
-            return
-        is_synced = synced and commits > before.synced
-        if is_synced or commits > before.acknowledged:
-            acknowledged = max(before.acknowledged, commits)
+        is_news, is_synced = commits > before.acknowledged, synced and commits > before.synced
+        if self._offset >= 0 and (is_news or is_synced):
+            acknowledged = commits if is_news else before.acknowledged
             self._write(Slot(before.worker_id, commits if is_synced else before.synced, acknowledged))
 
     def close(self) -> None:
