@@ -202,7 +202,7 @@ def _sync_wrapper(spec: S, flow: Callable[[Prepared[S]], Generator[Operation, An
             return _plain(spec, frame, args, kwargs)
         prepared = _placed(spec, frame, args, kwargs)
         if isinstance(prepared, Recalled):
-            return prepared.value()
+            return returned(spec, prepared.active, prepared.done)
         decision = prepared.decision
         try:
             if type(decision) is Replayed:
@@ -260,18 +260,14 @@ class Recalled(Struct, eq=False):
     active: Active
     done: Done
 
-    def value(self) -> Any:
+    async def value_later(self) -> Any:
         """What it returned; made only when it is wanted, which may be in another task than the call."""
         return returned(self.spec, self.active, self.done)
-
-    async def value_later(self) -> Any:
-        """The same, to be awaited."""
-        return self.value()
 
 
 def returned(spec: Spec, active: Active, done: Done) -> Any:
     """The value that a completed call left."""
-    sealed = active.load_value(done.value, done.blob)
+    sealed = active.load_value(done.value, done.blob) if done.blob else bytes(done.value)
     try:
         return spec.signature.unseal(sealed)
     except ValueError as error:

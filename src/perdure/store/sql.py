@@ -45,7 +45,7 @@ class Revision:
 @functools.cache
 def load_schema(store: str) -> tuple[Revision, ...]:
     """Every schema file of a store in order; how many there are is asked whenever one is opened."""
-    return tuple(map(Revision, sorted((_HERE / store / "schema").glob("*.sql"))))
+    return tuple(map(Revision, sorted((_HERE / store / "schema").iterdir())))
 
 
 def only_grows(run: Run, records: tuple[Record, ...]) -> bool:

@@ -44,18 +44,6 @@ def findings(
             yield Finding(where=str(path), what=f"cannot be read to the end: {error}")
 
 
-def hidden_damage(connection: apsw.Connection) -> str:
-    """What is wrong with the tables a run or a mail could vanish from unnoticed; empty where nothing is.
-
-    A journal's records are missed by its chain and a large value by its address. Only runs and mail could be absent
-    without a trace, because an index no longer leads to them.
-    """
-    for (text,) in (*fetch(connection, "check_runs"), *fetch(connection, "check_mailbox")):
-        if text != "ok":
-            return " ".join(str(text).split())
-    return ""
-
-
 def _file_findings(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
     for (text,) in connection.execute(Q["check_all"]):
         if text != "ok":

@@ -19,7 +19,6 @@ from perdure.errors import CheckpointCorrupt, CommitsLost, PerdureError, StoreUn
 from perdure.records import Run, Worker
 from perdure.store.lease import Presence
 from perdure.store.protocol import MOST_DEATHS
-from perdure.store.sqlite.check import hidden_damage
 from perdure.store.sqlite.connect import (
     connect,
     connect_to_read,
@@ -35,7 +34,7 @@ from perdure.store.sqlite.connect import (
     rollback,
 )
 from perdure.store.sqlite.fork import Forks
-from perdure.store.sqlite.loss import missing, record_loss
+from perdure.store.sqlite.loss import hidden_damage, missing, record_loss
 from perdure.store.sqlite.presence import Life, Mark, exclusive, is_locked, is_named_lock_held
 from perdure.store.sqlite.statements import Q, count_commits, fetch, worker_of
 from perdure.store.sqlite.transaction import Pen, Transaction

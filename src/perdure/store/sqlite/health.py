@@ -16,9 +16,8 @@ import apsw
 from perdure.errors import PerdureError
 from perdure.store.health import Level, Sign, file_system, file_system_words, measure
 from perdure.store.sql import load_schema
-from perdure.store.sqlite.check import hidden_damage
 from perdure.store.sqlite.connect import check_schema, connect_to_read, explain, gate, refuse_directory
-from perdure.store.sqlite.loss import missing
+from perdure.store.sqlite.loss import hidden_damage, missing
 from perdure.store.sqlite.presence import is_locked, is_named_lock_held, read_mark
 from perdure.store.sqlite.statements import Q, count_commits, fetch, worker_of
 from perdure.telemetry.text import counted, octets

@@ -50,19 +50,14 @@ from perdure.store.protocol import (
 )
 from perdure.store.queues import asked, is_ready, needs_place
 from perdure.store.sql import changeable, only_grows
-from perdure.store.sqlite import moving
-from perdure.store.sqlite.check import findings
+from perdure.store.sqlite import seldom
 from perdure.store.sqlite.connect import plain_errors
 from perdure.store.sqlite.file import SqliteFile
 from perdure.store.sqlite.loss import verified_losses
 from perdure.store.sqlite.narrow import narrowed
 from perdure.store.sqlite.presence import exclusive, read_mark
-from perdure.store.sqlite.prune import Survey, compact, prunable, prune
 from perdure.store.sqlite.queues import admit, counted, in_line, is_upkeep_due, queues_of, ready, take, wake
-from perdure.store.sqlite.repair import find_run, repair
-from perdure.store.sqlite.schedules import change_schedule, debounce, debounces_of, keep_debounce, schedules_of
 from perdure.store.sqlite.statements import Q, fetch, insert_record, journal_rows, replace_run, run_of
-from perdure.store.sqlite.whole import read_whole, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -281,28 +276,28 @@ class SqliteStore(SqliteFile):
     def list_schedules(self) -> list[Schedule]:
         """Every schedule, by name."""
         with self._snapshot() as reader:
-            return schedules_of(reader)
+            return seldom.schedules.schedules_of(reader)
 
     def change_schedule(self, before: Schedule | None, after: Schedule | None) -> bool:
         """Put a schedule in place of another, if that is still what is kept."""
         with self._transaction(counted=False) as connection:
-            return change_schedule(connection, before, after)
+            return seldom.schedules.change_schedule(connection, before, after)
 
     def debounce_run(self, start: Start) -> Run:
         """Accept a start of a key, in the run of its key that nobody has taken, or as a new one."""
         self.join()
         with self._transaction() as connection:
-            return debounce(connection, start, now=clock.wall_seconds())
+            return seldom.schedules.debounce(connection, start, now=clock.wall_seconds())
 
     def list_debounces(self, *, after: tuple[str, str] = ("", ""), limit: int = 1000) -> list[Debounce]:
         """So many of the keys of debounced starts, those after this one."""
         with self._snapshot() as reader:
-            return debounces_of(reader, after=after, limit=limit)
+            return seldom.schedules.debounces_of(reader, after=after, limit=limit)
 
     def keep_debounce(self, debounce: Debounce) -> bool:
         """Keep a key that comes from another store, unless a newer start is known."""
         with self._transaction(counted=False) as connection:
-            return keep_debounce(connection, debounce)
+            return seldom.schedules.keep_debounce(connection, debounce)
 
     def load_journal(self, run_id: str) -> list[Record]:
         """Every record of the run, verified."""
@@ -357,20 +352,20 @@ class SqliteStore(SqliteFile):
         """Walk over everything kept, as it was at one moment."""
         slots = read_mark(self._beside("mark"))
         with self._snapshot() as reader:
-            found = list(findings(reader, slots, path=self.path, mark=self._beside("mark")))
+            found = list(seldom.check.findings(reader, slots, path=self.path, mark=self._beside("mark")))
         yield from found
 
     def repair_run(self, run_id: str) -> int:
         """Set everything after the trusted prefix aside, so that the run can go on."""
         with self._writing:
             self._enter()
-            number = find_run(self._connection, run_id)
+            number = seldom.repair.find_run(self._connection, run_id)
             self._rebuild_indexes()
             with self._transaction() as connection:
-                number = number or find_run(connection, run_id)
+                number = number or seldom.repair.find_run(connection, run_id)
                 if number is None:
                     raise unknown_run(run_id, self.location)
-                return repair(connection, run_id, number, self._refuse_held)
+                return seldom.repair.repair(connection, run_id, number, self._refuse_held)
 
     def _rebuild_indexes(self) -> None:
         """Best effort: what the rows say decides, and a table too damaged for this is judged row by row."""
@@ -385,21 +380,21 @@ class SqliteStore(SqliteFile):
     def find_prunable(self, old: Old) -> Prunable:
         """What `prune` would remove."""
         with self._snapshot() as reader:
-            return prunable(reader, old)
+            return seldom.prune.prunable(reader, old)
 
     def prune(self, old: Old) -> Iterator[Pruned]:
         """Remove what nobody needs any more, a few runs in each transaction."""
         self.join()
         with self._snapshot() as reader:
-            survey = Survey(reader, old)
-        yield from prune(survey, self._transaction, lambda run_id: self._rows.pop(run_id, None))
+            survey = seldom.prune.Survey(reader, old)
+        yield from seldom.prune.prune(survey, self._transaction, lambda run_id: self._rows.pop(run_id, None))
 
     def compact(self) -> Compacted:
         """Give free room back, where nobody would have to wait for that; nobody opens the store meanwhile."""
         worker = self.join()
         with self._writing, plain_errors(self.path), exclusive(self._beside("lock"), seconds=self._seconds):
             self._fork.refuse()
-            return compact(self._connection, self.path, self._beside("life"), own_id=worker.worker_id)
+            return seldom.prune.compact(self._connection, self.path, self._beside("life"), own_id=worker.worker_id)
 
     def pin_run(self, run_id: str, version: str, *, by: str) -> Run:
         """Let only workers of this version take the run; any where it is empty."""
@@ -417,30 +412,30 @@ class SqliteStore(SqliteFile):
     def load_whole(self, run_id: str) -> Whole:
         """The run, its journal and its mail, all of one moment."""
         with self._snapshot() as reader:
-            return read_whole(reader, run_id, location=self.location)
+            return seldom.whole.read_whole(reader, run_id, location=self.location)
 
     def load_wholes(self, run_ids: Sequence[str]) -> dict[str, Whole | PerdureError]:
         """The same for several runs at once."""
         with self._snapshot() as reader:
-            return moving.read_wholes(reader, run_ids, location=self.location)
+            return seldom.moving.read_wholes(reader, run_ids, location=self.location)
 
     def import_run(self, whole: Whole, blobs: Iterable[tuple[bytes, bytes]] = ()) -> Run:
         """Take in a run that was kept elsewhere, all of it or nothing."""
         self.join()
         with self._transaction() as connection:
-            return write_whole(connection, whole, blobs)
+            return seldom.whole.write_whole(connection, whole, blobs)
 
     def receive_runs(self, arrivals: Sequence[Arrival], load_blob: Callable[[bytes], bytes]) -> list[Outcome]:
         """Take in runs that move here, parked until they are released."""
         self.join()
         with self._transaction() as connection:
-            return [moving.receive(connection, arrival, load_blob) for arrival in arrivals]
+            return [seldom.moving.receive(connection, arrival, load_blob) for arrival in arrivals]
 
     def close_runs(self, families: Sequence[Sequence[Departure]]) -> list[Outcome]:
         """Close runs that came in elsewhere, each family as a whole."""
         self.join()
         with self._transaction() as connection:
-            return [moving.close(connection, family, self._look_for_good) for family in families]
+            return [seldom.moving.close(connection, family, self._look_for_good) for family in families]
 
     def _look_for_good(self, run: Run) -> tuple[Worker | None, Presence]:
         """Who holds the run; a process that is silent but there still counts."""
@@ -450,4 +445,4 @@ class SqliteStore(SqliteFile):
         """Let runs go that are closed where they were."""
         self.join()
         with self._transaction() as connection:
-            return [moving.release(connection, run_id, token) for run_id, token in moves]
+            return [seldom.moving.release(connection, run_id, token) for run_id, token in moves]
