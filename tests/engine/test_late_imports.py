@@ -69,7 +69,9 @@ def test_pool_that_is_imported_inside_a_run_refuses_its_steps_and_no_others(tmp_
     )
     assert ended.returncode == 0, ended.stderr
     loaded, *lines = ended.stdout.splitlines()
-    assert loaded == "[]", "the first run of a program without pools pays for none, nor for what a store can do for operators"
+    assert loaded == "[]", (
+        "the first run of a program without pools pays for none, nor for what a store can do for operators"
+    )
     assert [line.partition(":")[0] for line in lines] == ["inside", "outside"] * 2
     assert all("another process" in line for line in lines[::2])
     assert lines[1::2] == ["outside: not refused"] * 2

@@ -12,15 +12,17 @@ import sys
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from perdure.records import Run
 from perdure.store.protocol import Finding
 from perdure.store.sqlite import SqliteStore
-from perdure.store.sqlite.connect import PAGE_BYTES
-from perdure.store.sqlite.log import PIECE_BYTES, LogRoom
+from perdure.store.sqlite.connect import LOG_BYTES, PAGE_BYTES
+from perdure.store.sqlite.log import PIECE_BYTES, REST_COMMITS, LogRoom
 from tests import warm
 from tests.store.journals import held_run, land, step
+from tests.store.places import foreign
 
 _ROOT = Path(__file__).parents[2]
 
@@ -84,6 +86,23 @@ def test_log_that_is_not_synced_gets_no_room(tmp_path: Path) -> None:
         sizes.append(log_bytes(database))
     assert max(sizes) > sizes[0]
     assert all(after % PIECE_BYTES for before, after in itertools.pairwise(sizes) if after != before)
+    store.close()
+
+
+def test_log_of_full_length_that_was_made_shorter_gets_room_again(tmp_path: Path) -> None:
+    database = tmp_path / "perdure.db"
+    store = SqliteStore(database)
+    run = held_run(store)
+    while log_bytes(database) < LOG_BYTES:
+        large = msgspec.structs.replace(step(run), blobs=((os.urandom(32), os.urandom(200_000)),))
+        run = land(store, large)
+    run = taken_steps(store, run, 1)  # which sees its length
+    with foreign(database) as tidier:
+        tidier.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    assert log_bytes(database) == 0
+    run = taken_steps(store, run, REST_COMMITS + 2)
+    assert log_bytes(database) % PIECE_BYTES == 0
+    assert whole(store) == {"run-1"}
     store.close()
 
 

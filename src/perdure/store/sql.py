@@ -45,7 +45,8 @@ class Revision:
 @functools.cache
 def load_schema(store: str) -> tuple[Revision, ...]:
     """Every schema file of a store in order; how many there are is asked whenever one is opened."""
-    return tuple(map(Revision, sorted((_HERE / store / "schema").iterdir())))
+    files = (_HERE / store / "schema").iterdir()
+    return tuple(Revision(file) for file in sorted(files) if file.suffix == ".sql")
 
 
 def only_grows(run: Run, records: tuple[Record, ...]) -> bool:

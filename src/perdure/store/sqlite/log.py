@@ -25,6 +25,9 @@ PIECE_BYTES: Final = 64 * 4096
 _ENOUGH_BYTES: Final = LOG_BYTES
 _NOT_OPEN: Final = -1
 
+REST_COMMITS: Final = 64
+"""A log of its full length is looked at again after so many: only who tidies a store up makes one shorter."""
+
 
 class LogRoom:
     """Makes a log longer, for whoever holds the lock of all that write to it."""
@@ -33,16 +36,22 @@ class LogRoom:
         self._log = log
         self._descriptor = _NOT_OPEN
         self._is_there = True
+        self._rest = 0
 
     def make(self) -> None:
         """Give the log more room, if it has outgrown what it had; where there is none to give, it grows by itself."""
+        if self._rest:
+            self._rest -= 1
+            return
         if not self._is_there:
             return
         try:
             if self._descriptor == _NOT_OPEN:
                 self._descriptor = os.open(self._log, os.O_WRONLY | os.O_CLOEXEC)
             size = os.lseek(self._descriptor, 0, os.SEEK_END)
-            if size % PIECE_BYTES and size < _ENOUGH_BYTES:
+            if size >= _ENOUGH_BYTES:
+                self._rest = REST_COMMITS
+            elif size % PIECE_BYTES:
                 self._extend(size)
         except OSError:
             self._is_there = False
