@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from perdure.records import Run, Worker, sealed_run
-from perdure.store import memory
 from perdure.store.lease import Claimed, Presence, claim
+from perdure.store.memory import store as memory
 from perdure.store.postgres import store as postgres
 from perdure.store.protocol import Terms
 from perdure.store.sqlite import store as sqlite

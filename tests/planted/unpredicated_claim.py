@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.records import Run, Worker
-from perdure.store import memory
 from perdure.store.lease import Claimed, Presence, claim
+from perdure.store.memory import store as memory
 from perdure.store.postgres import store as postgres
 from perdure.store.protocol import Terms
 from perdure.store.sqlite import store as sqlite

@@ -90,7 +90,7 @@ def test_park_of_a_run_that_ends_its_workers_names_the_last_cause(store: Store, 
 def test_only_the_newest_deaths_are_remembered_and_those_that_runs_name(
     place: Place, store: Store, manual_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("memory", "sqlite.file", "postgres.presence"):
+    for module in ("memory.shelf", "sqlite.file", "postgres.presence"):
         monkeypatch.setattr(f"perdure.store.{module}.MOST_DEATHS", 2)
     run = held_run(store)
     store.record_death(run.holder, "the holder's")

@@ -7,7 +7,6 @@ it can count. A run that nobody holds is ended right here when it is cancelled.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
@@ -295,6 +294,8 @@ def _post(
 
 def who() -> str:
     """Who speaks, as far as the system knows."""
+    import getpass  # slow to load, and only needed here
+
     try:
         return f"{getpass.getuser()}@{clock.host_name()}"
     except (OSError, KeyError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -132,6 +131,8 @@ def _is_server(location: str) -> bool:
 
 
 def _unknown(location: str) -> InvalidSettings:
+    import difflib  # slow to load, and only needed here
+
     scheme = location.partition(":")[0]
     close = difflib.get_close_matches(scheme.lower(), _SCHEMES, n=1)
     meant = f"did you mean {close[0]}:{'//' if close[0].startswith('p') else ''}? " if close else ""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from perdure.store.sqlite import check, moving, prune, repair, schedules, whole
+    from perdure.store.sqlite import check, moving, prune, repair, whole
 
-__all__ = ["check", "moving", "prune", "repair", "schedules", "whole"]
+__all__ = ["check", "moving", "prune", "repair", "whole"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -57,6 +57,7 @@ from perdure.store.sqlite.loss import verified_losses
 from perdure.store.sqlite.narrow import narrowed
 from perdure.store.sqlite.presence import exclusive, read_mark
 from perdure.store.sqlite.queues import admit, counted, in_line, is_upkeep_due, queues_of, ready, take, wake
+from perdure.store.sqlite.schedules import change_schedule, debounce, debounces_of, keep_debounce, schedules_of
 from perdure.store.sqlite.statements import Q, fetch, insert_record, journal_rows, replace_run, run_of
 
 if TYPE_CHECKING:
@@ -276,28 +277,28 @@ class SqliteStore(SqliteFile):
     def list_schedules(self) -> list[Schedule]:
         """Every schedule, by name."""
         with self._snapshot() as reader:
-            return seldom.schedules.schedules_of(reader)
+            return schedules_of(reader)
 
     def change_schedule(self, before: Schedule | None, after: Schedule | None) -> bool:
         """Put a schedule in place of another, if that is still what is kept."""
         with self._transaction(counted=False) as connection:
-            return seldom.schedules.change_schedule(connection, before, after)
+            return change_schedule(connection, before, after)
 
     def debounce_run(self, start: Start) -> Run:
         """Accept a start of a key, in the run of its key that nobody has taken, or as a new one."""
         self.join()
         with self._transaction() as connection:
-            return seldom.schedules.debounce(connection, start, now=clock.wall_seconds())
+            return debounce(connection, start, now=clock.wall_seconds())
 
     def list_debounces(self, *, after: tuple[str, str] = ("", ""), limit: int = 1000) -> list[Debounce]:
         """So many of the keys of debounced starts, those after this one."""
         with self._snapshot() as reader:
-            return seldom.schedules.debounces_of(reader, after=after, limit=limit)
+            return debounces_of(reader, after=after, limit=limit)
 
     def keep_debounce(self, debounce: Debounce) -> bool:
         """Keep a key that comes from another store, unless a newer start is known."""
         with self._transaction(counted=False) as connection:
-            return seldom.schedules.keep_debounce(connection, debounce)
+            return keep_debounce(connection, debounce)
 
     def load_journal(self, run_id: str) -> list[Record]:
         """Every record of the run, verified."""
