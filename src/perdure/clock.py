@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import random
 import socket
 import time
 from datetime import UTC, datetime
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
-_random = random.SystemRandom()
 TOLERATED_SECONDS: Final = 0.5
 """A clock that is wrong by less is as good as any."""
 
@@ -118,18 +116,18 @@ def new_uuid() -> UUID:
 
 def new_fraction() -> float:
     """A fresh random number in [0, 1)."""
-    return _random.random()
+    return (int.from_bytes(os.urandom(7)) >> 3) / (1 << 53)
 
 
 def new_token(length: int) -> str:
     """A fresh random text of lower-case letters and digits without look-alikes."""
     alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
-    return "".join(_random.choice(alphabet) for _ in range(length))
+    return "".join(pick(alphabet) for _ in range(length))
 
 
 def pick(choices: Sequence[str]) -> str:
     """One of these."""
-    return _random.choice(choices)
+    return choices[int(new_fraction() * len(choices))]
 
 
 @functools.cache
