@@ -289,6 +289,14 @@ def test_lists_that_are_no_tuples_of_exceptions_are_refused_when_it_is_decorated
         perdure.effect(**options)(lambda: None)
 
 
+def test_options_given_to_a_check_are_refused_with_the_place_where_they_belong() -> None:
+    def send() -> None: ...
+
+    with pytest.raises(UsageError, match="check of send takes no options, but was given in_flight_seconds") as refused:
+        perdure.effect(send).check(in_flight_seconds=0)
+    assert "@perdure.effect(" in refused.value.hint
+
+
 def test_an_async_check_or_undo_of_a_sync_effect_is_refused_when_it_is_decorated() -> None:
     async def late(*_: Any) -> Any:
         return perdure.cannot_tell()

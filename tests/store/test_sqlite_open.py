@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import sys
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import apsw
 import pytest
@@ -27,9 +29,6 @@ from perdure.store.sqlite.presence import exclusive
 from tests.store.child import Child
 from tests.store.journals import claimed, created, ending, held_run, land, letter, new_run, step
 from tests.store.places import foreign
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -374,3 +373,27 @@ def test_database_with_pages_of_another_size_goes_on(path: Path, monkeypatch: py
     store.close()
     with foreign(path) as connection:
         assert connection.pragma("page_size") == 4096
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells which locks a process holds")
+def test_store_that_is_opened_twice_keeps_its_locks(path: Path) -> None:
+    """Whoever opens and closes a file takes every lock away that his process holds on it, also those of SQLite."""
+
+    def locks() -> set[str]:
+        inode, mine = str(path.stat().st_ino), str(os.getpid())
+        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        return {
+            " ".join(line[1:])
+            for line in lines
+            if line[1] == "POSIX" and line[4] == mine and line[5].endswith(f":{inode}")
+        }
+
+    store = SqliteStore(path)
+    run = land(store, step(held_run(store)))
+    before = locks()
+    assert before
+    SqliteStore(path).close()
+    SqliteStore(path, create=False).close()
+    assert locks() == before
+    assert store.read_run(run.run_id) == run
+    store.close()

@@ -14,6 +14,7 @@ from perdure.records import Append
 from perdure.store import writer as writing
 from perdure.store.sqlite import SqliteStore
 from perdure.store.writer import Ticket, Writer
+from tests.interrupting import interrupted_at, lines_of
 from tests.store.journals import held_run, new_run, step
 
 if TYPE_CHECKING:
@@ -258,12 +259,25 @@ class TestEventLoop:
             waiting.cancel()
 
         loop = asyncio.new_event_loop()
-        writer._turns.get()  # noqa: SLF001 - nobody may commit while the loop lives
-        loop.run_until_complete(leave())
-        loop.close()
-        writer._turns.put(None)  # noqa: SLF001
+        with writer._turns:  # noqa: SLF001 - nobody may commit while the loop lives
+            loop.run_until_complete(leave())
+            loop.close()
         writer.wait(writer.submit(numbered(1)))
         assert sorted(name for batch in store.batches for name in batch) == ["0", "1"]
+
+
+class TestInterruption:
+    """A signal may raise an exception between any two lines; whoever comes afterwards can still commit."""
+
+    @pytest.mark.parametrize("line", lines_of(Writer.wait))
+    def test_exception_at_any_line_of_a_wait_leaves_the_turn_to_others(self, line: int) -> None:
+        store = FakeStore()
+        writer = writer_on(store)
+        with interrupted_at(Writer.wait, line):
+            writer.wait(writer.submit(numbered(0)))
+        assert not writer._turns.locked()  # noqa: SLF001
+        writer.wait(writer.submit(numbered(1)))
+        assert "1" in {name for batch in store.batches for name in batch}
 
 
 class TestLanes:

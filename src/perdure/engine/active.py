@@ -15,7 +15,7 @@ from perdure import clock, codec, events
 from perdure.bodies import NULL, Cost, Done, Note, Passed, added, write_body
 from perdure.engine.ledger import Ledger
 from perdure.engine.prefix import completes, merged
-from perdure.engine.scope import ROOT, Scope
+from perdure.engine.scope import ROOT, Frame, Scope
 from perdure.engine.stillness import Returning, Standing, Watch
 from perdure.engine.whereabouts import previous_id, unrepeated
 from perdure.errors import (
@@ -129,7 +129,8 @@ class Active:
         self.strands: set[Scope] = set()
         self.waiting: set[Scope | None] = set()
         self._returning: dict[threading.Thread, Returning] = {}
-        self.performing = self.movements = 0
+        self.movements = self.rings = 0
+        self._bodies: set[Frame] = set()
         self.signal: Signal | None = None
         self.stop: Stop | None = None
         self.doubtful: list[Doubtful] = []
@@ -141,7 +142,6 @@ class Active:
         self.was_interrupted = False
         self.noted: Note | None = None
         self.known_notes = Counter(note for _, note in journal.notes if note.about == "progress")
-        self.rings = 0
         self.taken: set[int] = set()
         self.failed: list[Failed] = []
         self.undoable: list[Any] = []
@@ -468,15 +468,20 @@ class Active:
         """What is executed as the body of a call: the function itself, except where a run is only rehearsed."""
         return function
 
-    def begin_body(self) -> None:
+    @property
+    def performing(self) -> int:
+        """How many strands execute user code now."""
+        return len(self._bodies)
+
+    def begin_body(self, frame: Frame) -> None:
         """A strand executes user code now."""
         with self._lock:
-            self.performing += 1
+            self._bodies.add(frame)
 
-    def end_body(self) -> None:
-        """A strand is done with user code."""
+    def end_body(self, frame: Frame) -> None:
+        """It is done with that, or an exception that a signal raised kept it from beginning."""
         with self._lock:
-            self.performing -= 1
+            self._bodies.discard(frame)
             self.movements += 1
 
     def mail(self) -> list[Mail]:

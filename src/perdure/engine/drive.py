@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from msgspec import Struct
 
 from perdure import clock
-from perdure.engine.scope import Frame, current_frame, enter_frame, leave_frame
+from perdure.engine.scope import Frame, current_frame, enter_frame
 from perdure.engine.stillness import SETTLED_SECONDS, Standing, Watch
 from perdure.errors import DeadlineExceeded, LeaseLost, PerdureError
 from perdure.records import WaitReason
@@ -136,35 +136,39 @@ class Perform(Struct, eq=False):
         return self.thread is not None and self.thread.is_alive()
 
     def now(self) -> Any:
-        active = self.active
-        active.begin_body()
-        token = enter_frame(self.frame)
-        self.frame.blocking = asyncio._get_running_loop() is not None  # noqa: SLF001 - the public form raises
-        try:
+        active, frame, before = self.active, self.frame, current_frame()
+        try:  # before anything is changed: a signal may raise an exception anywhere
+            active.begin_body(frame)
+            enter_frame(frame)
+            frame.blocking = asyncio._get_running_loop() is not None  # noqa: SLF001 - the public form raises
             body = active.body_of(self.body)
             if self.timeout is None:
                 return body(*self.args, **self.kwargs)
             return self._within_timeout(body, self.timeout)
         finally:
-            leave_frame(token)
-            active.end_body()
+            try:
+                enter_frame(before)
+            finally:
+                active.end_body(frame)
 
     async def later(self) -> Any:
-        active = self.active
-        active.begin_body()
-        token = enter_frame(self.frame)
+        active, frame, before = self.active, self.frame, current_frame()
         try:
-            self.frame.blocking = True  # what a plain function does here, it does before the loop goes on
+            active.begin_body(frame)
+            enter_frame(frame)
+            frame.blocking = True  # what a plain function does here, it does before the loop goes on
             result = active.body_of(self.body)(*self.args, **self.kwargs)
             if type(result) is not CoroutineType and not inspect.isawaitable(result):  # mostly it is one
                 return result
-            self.frame.blocking = False
+            frame.blocking = False
             if self.timeout is None:
                 return await result
             return await self._awaited(result, self.timeout)
         finally:
-            leave_frame(token)
-            active.end_body()
+            try:
+                enter_frame(before)
+            finally:
+                active.end_body(frame)
 
     async def _awaited(self, result: Any, timeout: float) -> Any:
         try:

@@ -234,7 +234,12 @@ def effect(
 
 
 def _check_decorator(spec: EffectSpec) -> Callable[[Any], Any]:
-    def check(function: Any) -> Any:
+    def check(function: Any = None, /, **options: Any) -> Any:
+        if options:
+            raise UsageError(
+                f"The check of {spec.name} takes no options, but was given {', '.join(options)}.",
+                hint=f"@{spec.name}.check above the def, and options such as in_flight_seconds= in @perdure.effect(…)",
+            )
         if Signature(function, word="check").is_async and not spec.signature.is_async:
             raise UsageError(
                 f"The check of {spec.name} is async, but {spec.name} is not.",

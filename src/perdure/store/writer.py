@@ -49,15 +49,36 @@ class Ticket(Struct, eq=False):
             raise self.error
 
 
+class Turns:
+    """The turns of a store with several lanes: so many may commit at once.
+
+    Where there is one lane a lock gives the turns. Python enters it in one piece, so that no exception which a signal
+    raises, such as KeyboardInterrupt, can come between taking a turn and knowing that it must be given back.
+    """
+
+    def __init__(self, lanes: int) -> None:
+        self._free: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(lanes):
+            self._free.put(None)
+
+    def locked(self) -> bool:
+        """Whether whoever wants a turn has to wait for one."""
+        return self._free.empty()
+
+    def __enter__(self) -> None:
+        self._free.get()
+
+    def __exit__(self, *_: object) -> None:
+        self._free.put(None)
+
+
 class Writer:
     """Group commit over one store; safe to use from any thread and any event loop."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lanes = store.lanes
-        self._turns: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for _ in range(self._lanes):
-            self._turns.put(None)
+        self._turns = threading.Lock() if self._lanes == 1 else Turns(self._lanes)
         self._queue: deque[Ticket] = deque()
         self._taking = threading.Lock()
         self._moved = threading.Condition(self._taking)
@@ -82,11 +103,8 @@ class Writer:
     def wait(self, ticket: Ticket) -> None:
         """Return once the append is committed; raise if it was refused."""
         while not ticket.done:
-            self._turns.get()
-            try:
+            with self._turns:
                 has_moved = ticket.done or self._commit_alone(ticket) or self._commit_queued()
-            finally:
-                self._turns.put(None)
             if not has_moved:
                 self._wait_for_others(ticket)
         ticket.check()
@@ -122,19 +140,13 @@ class Writer:
 
         `only` is an append that is probably all there is.
         """
-        if self._smoothed_seconds > INLINE_COMMIT_SECONDS:
+        if self._smoothed_seconds > INLINE_COMMIT_SECONDS or self._turns.locked():
             return False
-        try:
-            self._turns.get_nowait()
-        except queue.Empty:
-            return False
-        try:
+        with self._turns:
             if only is not None and not only.done:
                 self._commit_alone(only)
             while self._queue and self._commit_queued():
                 pass
-        finally:
-            self._turns.put(None)
         return not self._queue
 
     def _ask_thread(self) -> None:
@@ -150,11 +162,8 @@ class Writer:
             self._wanted.get()
             has_moved = True
             while has_moved and self._queue:
-                self._turns.get()
-                try:
+                with self._turns:
                     has_moved = self._commit_queued()
-                finally:
-                    self._turns.put(None)
 
     def _wait_for_others(self, ticket: Ticket) -> None:
         """Wait until a commit is over, where this append is in one that is under way, or held back by it."""

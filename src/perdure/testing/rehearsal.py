@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from perdure.engine.active import Stop
-    from perdure.engine.scope import Scope
+    from perdure.engine.scope import Frame, Scope
     from perdure.records import Append, Run
     from perdure.replay import Call, Decision, Journal
     from perdure.store.protocol import Whole
@@ -119,10 +119,10 @@ class Rehearsal(Active):
 
         return stand_later if is_async else stand
 
-    def begin_body(self) -> None:
+    def begin_body(self, frame: Frame) -> None:  # noqa: ARG002 - nothing is executed
         self.movements += 1
 
-    def end_body(self) -> None:
+    def end_body(self, frame: Frame) -> None:  # noqa: ARG002
         self.movements += 1
 
     def may_leave(self) -> bool:

@@ -13,7 +13,7 @@ from perdure.engine.call import Prepared, note_undoable
 from perdure.engine.drive import Operation, Pause, Perform, drive, drive_async
 from perdure.engine.effect import EffectSpec, effect_flow
 from perdure.engine.failure import describe_failure, exhausted
-from perdure.engine.scope import Frame, enter_frame, leave_frame
+from perdure.engine.scope import Frame, current_frame, enter_frame
 from perdure.errors import UnstorableValue, UsageError
 from perdure.policy import Retry, delay_seconds, may_retry
 from perdure.replay import Replayed
@@ -70,38 +70,40 @@ class Pure:
     def now(self, item: Item, frame: Frame) -> Outcome:
         if self._work.timeout is not None:
             return drive(self._attempts(item, frame))
-        active = self._begin()
-        token = enter_frame(self._body(item, frame, attempt=1))
+        active, body, before = self._active, self._body(item, frame, attempt=1), current_frame()
         try:
+            active.begin_body(body)
+            enter_frame(body)
             value = self._function(*self._bound, item.value)
         except Exception as error:  # noqa: BLE001 - the outcome of the item
             failed = error
         else:
             return self._outcome(item, value)
         finally:
-            leave_frame(token)
-            active.end_body()
+            try:
+                enter_frame(before)
+            finally:
+                active.end_body(body)
         return drive(self._attempts(item, frame, error=failed))
 
     async def later(self, item: Item, frame: Frame) -> Outcome:
         if self._work.timeout is not None:
             return await drive_async(self._attempts(item, frame))
-        active = self._begin()
-        token = enter_frame(self._body(item, frame, attempt=1))
+        active, body, before = self._active, self._body(item, frame, attempt=1), current_frame()
         try:
+            active.begin_body(body)
+            enter_frame(body)
             value = await self._function(*self._bound, item.value)
         except Exception as error:  # noqa: BLE001 - the outcome of the item
             failed = error
         else:
             return self._outcome(item, value)
         finally:
-            leave_frame(token)
-            active.end_body()
+            try:
+                enter_frame(before)
+            finally:
+                active.end_body(body)
         return await drive_async(self._attempts(item, frame, error=failed))
-
-    def _begin(self) -> Active:
-        self._active.begin_body()
-        return self._active
 
     def _body(self, item: Item, frame: Frame, *, attempt: int) -> Frame:
         key = f"{self._map_key}[{item.index}]"

@@ -20,6 +20,7 @@ from perdure.errors import (
     UnsafeEngine,
 )
 from perdure.store.sql import load_schema
+from perdure.store.sqlite.fork import is_open_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,6 +140,8 @@ def _hardened(connection: apsw.Connection, *, busy_seconds: float) -> apsw.Conne
 def refuse_other_file(path: Path) -> None:
     """Refuse a file that is no database at all, before anything is put beside it."""
     try:
+        if is_open_here(path):
+            return
         with path.open("rb") as file:
             header = file.read(len(_HEADER))
     except FileNotFoundError:

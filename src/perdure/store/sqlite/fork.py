@@ -6,6 +6,7 @@ whatever it opens, even anew, it would write without any: its commits could be o
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final, Self
 
 from perdure import clock
@@ -17,17 +18,29 @@ if TYPE_CHECKING:
 _open_here: Final[list[Forks]] = []
 
 
+def is_open_here(path: Path) -> bool:
+    """Whether this process has the file open as a database.
+
+    It must not open it as a mere file then: closing that would take away every lock that SQLite holds on it.
+    """
+    status = path.stat()
+    return any(other.is_of(status) for other in tuple(_open_here))
+
+
 class Forks:
     """Remembers which process opened a database, for as long as it is open."""
 
     def __init__(self, path: Path) -> None:
-        status = path.stat()
-        self._file = (status.st_dev, status.st_ino)
+        self._status = path.stat()
         self._pid = clock.process_id()
+
+    def is_of(self, status: os.stat_result) -> bool:
+        """Whether it is this file that was opened."""
+        return os.path.samestat(self._status, status)
 
     def __enter__(self) -> Self:
         for other in tuple(_open_here):
-            if other._file == self._file:  # noqa: SLF001 - another of our own
+            if other.is_of(self._status):
                 other.refuse()
         _open_here.append(self)
         return self
