@@ -293,7 +293,7 @@ def test_options_given_to_a_check_are_refused_with_the_place_where_they_belong()
     def send() -> None: ...
 
     with pytest.raises(UsageError, match="check of send takes no options, but was given in_flight_seconds") as refused:
-        perdure.effect(send).check(in_flight_seconds=0)
+        perdure.effect(send).check(in_flight_seconds=0)  # type: ignore[call-arg]
     assert "@perdure.effect(" in refused.value.hint
 
 
