@@ -16,7 +16,7 @@ from perdure import records
 from perdure.errors import UsageError
 from perdure.policy import Duration, seconds_of
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,99}")
+_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,99}"
 _TENANT_CHARACTERS: Final = 200
 _LARGEST: Final = 2**31 - 1
 _SAFE: Final = "nothing was started."
@@ -116,7 +116,7 @@ def queue_name(queue: str | Queue) -> str:
 
 def checked_queue(name: Any, *, what: str = "a queue") -> str:  # noqa: ANN401 - whatever was given
     """A name that is safe to type, to store and to show."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch(_NAME, name):
         raise UsageError(
             f"{name!r:.80} is no name of {what}.",
             safe=_SAFE,

@@ -19,9 +19,7 @@ DIGEST_BYTES: Final = 16
 NO_DIGEST: Final = bytes(DIGEST_BYTES)
 
 _TICK_ID: Final = r".+@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z"
-_MADE_ID: Final = re.compile(
-    rf"([0-9a-f]{{12}}-[a-z2-9]{{12}}|undo-[0-9a-f]{{16}}|.+/[0-9a-f]{{16}}|{_TICK_ID})(~[0-9]+)?", re.DOTALL
-)
+_MADE_ID: Final = rf"([0-9a-f]{{12}}-[a-z2-9]{{12}}|undo-[0-9a-f]{{16}}|.+/[0-9a-f]{{16}}|{_TICK_ID})(~[0-9]+)?"
 """The ids of runs, of those that take back, of children, of ticks, and of those that go on in their place."""
 
 DEFAULT_QUEUE: Final = "default"
@@ -321,7 +319,7 @@ def is_tick_id(run_id: str) -> bool:
 
 def is_own_id(run_id: str) -> bool:
     """Whether somebody chose this id; those that are made look otherwise."""
-    return _MADE_ID.fullmatch(run_id) is None
+    return re.fullmatch(_MADE_ID, run_id, re.DOTALL) is None
 
 
 def blob_digest(content: bytes) -> bytes:

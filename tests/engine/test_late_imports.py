@@ -188,3 +188,12 @@ def test_module_that_was_imported_past_the_hook_is_patched_once(
     assert owner.method() == "carried plain"
     carriers.release()
     assert owner.method() == "plain"
+
+
+@pytest.mark.parametrize("before", ["gc.enable()", "gc.disable()"])
+def test_loading_leaves_the_collector_of_garbage_as_it_was(before: str) -> None:
+    program = f"import gc; {before}; was = gc.isenabled(); import perdure; perdure.agent; print(gc.isenabled() is was)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert ended.stdout == "True\n"

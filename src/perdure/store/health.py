@@ -24,7 +24,7 @@ QUICK_SECONDS: Final = 20e-6
 """No device that keeps data without power answers sooner; one that does has not asked it."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
-_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+_OCTAL: Final = r"\\([0-7]{3})"
 
 PASSING: Final = {
     "tmpfs": "is memory: everything in it is gone with a restart",
@@ -93,7 +93,7 @@ def file_system(folder: Path, mounts: Path = _MOUNTS) -> str:
     best, found = -1, ""
     for line in text.splitlines():
         fields, _, rest = line.partition(" - ")
-        point = Path(_OCTAL.sub(lambda match: chr(int(match[1], 8)), fields.split(" ")[4]))
+        point = Path(re.sub(_OCTAL, lambda match: chr(int(match[1], 8)), fields.split(" ")[4]))
         if (wanted == point or point in wanted.parents) and len(point.parts) >= best:
             best, found = len(point.parts), rest.split(" ")[0]
     return found

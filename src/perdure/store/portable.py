@@ -38,7 +38,7 @@ EPOCHS_BEYOND: Final = 1000
 _UNDONE: Final = "undone"
 """The code of a run that failed and took its effects back."""
 
-_ARTIFACT: Final = re.compile(r'"digest":"([0-9a-f]{64})","size":\d')
+_ARTIFACT: Final = r'"digest":"([0-9a-f]{64})","size":\d'
 
 
 class ExportLine(Struct, frozen=True, tag_field="line", tag="export"):
@@ -159,7 +159,7 @@ def addresses_of(whole: Whole, load_blob: Callable[[bytes], bytes]) -> list[byte
 
 def artifacts_in(records: Iterable[Record]) -> set[bytes]:
     """The addresses of what looks like an artifact in the bodies of records."""
-    return {bytes.fromhex(text) for record in records for text in _ARTIFACT.findall(record.body)}
+    return {bytes.fromhex(text) for record in records for text in re.findall(_ARTIFACT, record.body)}
 
 
 def adopted(whole: Whole, *, exported_at: float, is_undone: bool = False) -> Whole:
