@@ -338,9 +338,9 @@ def extended(  # the changes are fields of Run, checked by msgspec
 
     The records and the row are made here for the store alone, so their digests are filled in rather than copied in.
     """
-    head, run_id = run.head, run.run_id.encode()
+    head = run.head
     for record in records:
-        head = fields_digest(run_id, head, msgspec.structs.astuple(record)[:-1])
+        head = record_digest(run.run_id, head, record)
         msgspec.structs.force_setattr(record, "digest", head)
     after = msgspec.structs.replace(run, updated_at=at, length=run.length + len(records), head=head, **changes)
     msgspec.structs.force_setattr(after, "digest", run_digest(after))

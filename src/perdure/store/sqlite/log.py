@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 PIECE_BYTES: Final = 64 * 4096
 """A log with room ends at a multiple of this; one that SQLite has made longer does not."""
 
-_ENOUGH_BYTES: Final = LOG_BYTES
 _NOT_OPEN: Final = -1
 
 REST_COMMITS: Final = 64
@@ -49,7 +48,7 @@ class LogRoom:
             if self._descriptor == _NOT_OPEN:
                 self._descriptor = os.open(self._log, os.O_WRONLY | os.O_CLOEXEC)
             size = os.lseek(self._descriptor, 0, os.SEEK_END)
-            if size >= _ENOUGH_BYTES:
+            if size >= LOG_BYTES:
                 self._rest = REST_COMMITS
             elif size % PIECE_BYTES:
                 self._extend(size)
